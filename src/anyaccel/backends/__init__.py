@@ -1,0 +1,1 @@
+"""Backends: what differs from one accelerator to the next."""

@@ -1,0 +1,20 @@
+// Runs the tests whose names contain the first argument, or all of them.
+#include "check.h"
+
+int main(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "";
+  int count = 0;
+  for (const auto& test : Test::all()) {
+    if (test.name.find(wanted) == std::string::npos) continue;
+    std::printf("%s\n", test.name.c_str());
+    std::fflush(stdout);
+    try {
+      test.run();
+    } catch (const std::exception& error) {
+      FAIL("%s threw: %s", test.name.c_str(), error.what());
+    }
+    ++count;
+  }
+  std::printf("%d tests passed\n", count);
+  return count > 0 ? 0 : 1;
+}
