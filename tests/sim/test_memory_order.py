@@ -90,7 +90,7 @@ def test_statistics_are_exact() -> None:
 
 
 def test_out_of_memory_says_so_and_leaves_a_device_that_works() -> None:
-    free, total = torch.accelerator.get_memory_info()
+    _, total = torch.accelerator.get_memory_info()
     with pytest.raises(torch.OutOfMemoryError, match=r"Tried to allocate .*GiB.*sim:0"):
         torch.empty(total + 1, dtype=torch.uint8, device="sim")
     assert torch.ones(3, device="sim").sum().item() == 3

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+import anyaccel as acc
+
 pytestmark = pytest.mark.sim
 
 
@@ -127,7 +129,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED.keys())
 def test_bad_arguments_raise_the_cpus_exception_at_the_call(call) -> None:
-    with pytest.raises(Exception) as expected:
+    with pytest.raises((RuntimeError, IndexError, NotImplementedError)) as expected:
         call("cpu")
     with pytest.raises(type(expected.value)):
         call("sim")
@@ -137,21 +139,18 @@ def test_bad_arguments_raise_the_cpus_exception_at_the_call(call) -> None:
 def test_tensors_on_two_devices_are_refused() -> None:
     x = torch.ones(3, device="sim")
     for other in (torch.ones(3), torch.ones(3, device="sim:1")):
-        with pytest.raises(RuntimeError, match="same device.*sim:0"):
+        with pytest.raises(RuntimeError, match=r"same device.*sim:0"):
             x + other
 
 
-def test_cpu_scalars_and_indices_are_read_at_the_call() -> None:
+def test_a_cpu_scalar_is_read_at_the_call() -> None:
     x = torch.ones(3, device="sim")
-    scalar, index = torch.tensor(2.0), torch.tensor([0, 2])
-    import anyaccel as acc
-
+    scalar = torch.tensor(2.0)
+    torch.accelerator.synchronize()
     with acc.sim.hold(torch.accelerator.current_stream()):
-        y, z = x * scalar, torch.ops.aten.index(x, [index])
+        y = x * scalar
         scalar.fill_(100)
-        index.fill_(1000)
     assert y.tolist() == [2, 2, 2]
-    assert z.tolist() == [1, 1]
 
 
 def test_out_is_resized_at_the_call() -> None:
@@ -164,8 +163,6 @@ def test_out_is_resized_at_the_call() -> None:
 
 
 def test_what_changes_right_after_a_call_does_not_reach_the_task() -> None:
-    import anyaccel as acc
-
     x = torch.arange(6.0, device="sim").reshape(2, 3)
     torch.accelerator.synchronize()
     with acc.sim.hold(torch.accelerator.current_stream()):
@@ -215,7 +212,16 @@ def test_a_change_of_the_default_dtype_is_noticed() -> None:
         torch.set_default_dtype(torch.float32)
 
 
-@pytest.mark.parametrize("make", [lambda: torch.eye(3).to_sparse(), lambda: torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8)])
+OTHER_LAYOUTS = {
+    "sparse": lambda: torch.eye(3).to_sparse(),
+    "compressed sparse": lambda: torch.eye(3).to_sparse_csr(),
+    "quantized": lambda: torch.quantize_per_tensor(torch.ones(3), 1.0, 0, torch.qint8),
+    "nested": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+}
+
+
+@pytest.mark.filterwarnings("ignore")  # torch warns of these layouts in ways of its own
+@pytest.mark.parametrize("make", OTHER_LAYOUTS.values(), ids=OTHER_LAYOUTS.keys())
 def test_tensors_of_other_layouts_are_refused_clearly(make) -> None:
-    with pytest.raises((NotImplementedError, RuntimeError)):
+    with pytest.raises(NotImplementedError, match="sim has no"):
         make().to("sim")

@@ -64,7 +64,9 @@ def test_exit_with_work_pending(pending: str) -> None:
 
 
 def test_an_exception_with_work_pending_keeps_its_traceback() -> None:
-    result = run_python("import torch\nx = torch.randn(500, 500, device='sim')\nfor _ in range(100): x = x @ x\nraise KeyError('mine')", SIM, check=False)
+    result = run_python(
+        "import torch\nx = torch.randn(500, 500, device='sim')\nfor _ in range(100): x = x @ x\nraise KeyError('mine')", SIM, check=False
+    )
     assert result.returncode == 1
     assert result.stderr.strip().endswith("KeyError: 'mine'")
 
@@ -101,7 +103,8 @@ def test_both_schedules_give_equal_results() -> None:
     code = """
 import torch
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Dropout(0.3), torch.nn.Linear(144, 3)).to("sim")
+from torch.nn import Conv2d, Dropout, Flatten, Linear, ReLU, Sequential
+net = Sequential(Conv2d(1, 4, 3), ReLU(), Flatten(), Dropout(0.3), Linear(144, 3)).to("sim")
 optimizer = torch.optim.AdamW(net.parameters())
 for _ in range(5):
     x = torch.randn(7, 1, 8, 8, device="sim")

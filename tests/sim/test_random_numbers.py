@@ -66,7 +66,7 @@ def test_generators_of_ones_own() -> None:
     y = torch.rand(4, device="sim", generator=one)
     one.set_state(state)
     assert torch.equal(torch.rand(4, device="sim", generator=one), y)
-    with pytest.raises(RuntimeError, match="(?i)device"):
+    with pytest.raises(RuntimeError, match=r"(?i)device"):
         torch.rand(4, device="sim", generator=torch.Generator())
 
 

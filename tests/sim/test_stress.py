@@ -13,7 +13,14 @@ import anyaccel as acc
 pytestmark = pytest.mark.sim
 
 UNARY = [torch.sin, torch.cos, torch.tanh, torch.sigmoid, torch.abs, lambda x: x * 0.5, lambda x: x.t().contiguous(), lambda x: x.clone()]
-BINARY = [lambda a, b: (a + b) / 2, lambda a, b: a * b, torch.maximum, lambda a, b: (a @ b).tanh(), lambda a, b: a.copy_(b), lambda a, b: a.mul_(b)]
+BINARY = [
+    lambda a, b: (a + b) / 2,
+    lambda a, b: a * b,
+    torch.maximum,
+    lambda a, b: (a @ b).tanh(),
+    lambda a, b: a.copy_(b),
+    lambda a, b: a.mul_(b),
+]
 
 
 class Cell:

@@ -84,7 +84,10 @@ class Queue {
 
   /// For the consumer: the oldest entry, which stays in the queue; null if there is none.
   Item* front() noexcept {
-    if (empty()) return nullptr;
+    if (popped_.load(std::memory_order_relaxed) == seen_) {
+      seen_ = pushed_.load(std::memory_order_acquire);
+      if (popped_.load(std::memory_order_relaxed) == seen_) return nullptr;
+    }
     if (head_index_ == Chunk::kItems) drop_chunk();
     return head_->at(head_index_);
   }
@@ -108,8 +111,8 @@ class Queue {
   void add_chunk();
   void drop_chunk() noexcept;
 
-  ChunkPool& pool_;
   // The producer's.
+  alignas(64) ChunkPool& pool_;
   Chunk* tail_ = nullptr;
   std::size_t tail_index_ = Chunk::kItems;
   std::atomic<std::uint64_t> pushed_{0};
@@ -117,6 +120,7 @@ class Queue {
   alignas(64) Chunk* head_ = nullptr;
   std::size_t head_index_ = 0;
   std::atomic<std::uint64_t> popped_{0};
+  std::uint64_t seen_ = 0;  ///< what pushed_ was when the consumer last needed to know
 };
 
 }  // namespace anyaccel::driver

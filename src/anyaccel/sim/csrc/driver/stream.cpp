@@ -14,12 +14,12 @@ Stream::Stream(Device& device, std::int64_t id, int priority) noexcept
 void Stream::enqueue(const char* name, Task task) {
   runtime_.use();
   std::unique_lock lock(mutex_);
-  if (!has_room()) wait_for_room(lock);
-  const auto sequence = tasks_appended_.load(std::memory_order_relaxed);
+  if (tasks_appended_ == room_until_) wait_for_room(lock);
+  const auto sequence = tasks_appended_;
   // Before the push: a worker may begin it at once.
   if (Trace* trace = runtime_.observer()) trace->enqueued(*this, name, sequence);
   queue_.push(name, std::move(task));
-  tasks_appended_.store(sequence + 1, std::memory_order_relaxed);
+  ++tasks_appended_;
   publish(lock);
 }
 
@@ -32,20 +32,27 @@ void Stream::publish(std::unique_lock<std::mutex>& lock) {
   if (runnable) runtime_.scheduler().runnable(*this);
 }
 
-bool Stream::has_room() const noexcept {
-  // Started first: a task that is appended in between makes the answer too small, never too large.
-  const auto started = tasks_started_.load();
-  return tasks_appended_.load(std::memory_order_relaxed) - started < kCapacity;
+bool Stream::has_room() noexcept {
+  const std::lock_guard lock(mutex_);
+  return find_room();
+}
+
+bool Stream::find_room() noexcept {
+  room_until_ = tasks_started_.load() + kCapacity;
+  return tasks_appended_ < room_until_;
 }
 
 void Stream::wait_for_room(std::unique_lock<std::mutex>& lock) {
-  if (inside_task()) return;
   struct Blocked {
     std::atomic<int>& count;
     explicit Blocked(std::atomic<int>& hosts) : count(hosts) { ++count; }
     ~Blocked() { --count; }
   } const blocked(blocked_hosts_);
-  while (!has_room()) {
+  while (!find_room()) {
+    if (inside_task()) {
+      room_until_ = tasks_appended_ + 1;
+      return;
+    }
     if (held_.load() != 0) {
       throw QueueFull("Cannot append to stream " + std::to_string(id_) + " of device " + std::to_string(device_.index()) +
                       ": it is held and " + std::to_string(kCapacity) +

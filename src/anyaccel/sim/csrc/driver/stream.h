@@ -81,7 +81,7 @@ class Stream {
   bool held() const noexcept { return held_.load() != 0; }
 
   /// True unless a host that wants to append a task has to wait.
-  bool has_room() const noexcept;
+  bool has_room() noexcept;
 
   /// True on a thread that runs a task at this moment.
   static bool inside_task() noexcept;
@@ -99,6 +99,7 @@ class Stream {
   /// Unlocks, then tells the device and the scheduler what they must know after an entry was pushed.
   void publish(std::unique_lock<std::mutex>& lock);
   void wait_for_room(std::unique_lock<std::mutex>& lock);
+  bool find_room() noexcept;
   std::shared_ptr<Signal> append_signal(bool even_if_held);
 
   bool completed() const noexcept;
@@ -114,22 +115,28 @@ class Stream {
   /// For Device: destroys what is queued; no scheduler runs any more.
   void drop() noexcept;
 
+  // Who writes what is kept apart by cache lines: a host that appends and a worker that runs are to share as few as they can.
+  // Both read these all the time and hardly ever write them.
   Runtime& runtime_;
   Device& device_;
   const std::int64_t id_;
   const int priority_;
+  std::atomic<int> held_{0};
+  std::atomic<int> blocked_hosts_{0};
   Stream* next_parked_ = nullptr;  ///< the signal's, while parked
 
-  // Appending and changes of state go under the mutex; advance() needs it for the latter only.
-  std::mutex mutex_;
+  // The host's. Appending and changes of state go under the mutex; advance() needs it for the latter only.
+  alignas(64) std::mutex mutex_;
   State state_ = State::kResting;
   bool listed_ = false;  ///< among the device's busy streams
-  std::atomic<int> held_{0};
-  std::atomic<std::uint64_t> tasks_appended_{0};
-  std::atomic<std::uint64_t> tasks_started_{0};
-  std::atomic<int> blocked_hosts_{0};
-  std::atomic<bool> reaching_{false};  ///< an entry was popped and its signal is about to be done
+  std::uint64_t tasks_appended_ = 0;
+  std::uint64_t room_until_ = kCapacity;  ///< so many tasks may have been appended before one must look how many have started
+
   Queue queue_;
+
+  // The scheduler's.
+  alignas(64) std::atomic<std::uint64_t> tasks_started_{0};
+  std::atomic<bool> reaching_{false};  ///< an entry was popped and its signal is about to be done
 };
 
 }  // namespace anyaccel::driver

@@ -10,6 +10,7 @@
 #include <deque>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -156,7 +157,12 @@ class Threads final : public Scheduler {
 
   void start_worker() {
     const BlockedSignals blocked;
-    threads_.emplace_back([this, number = threads_.size()] { work(number); });
+    try {
+      threads_.emplace_back([this, number = threads_.size()] { work(number); });
+    } catch (const std::system_error&) {
+      if (threads_.empty()) throw;
+      return;  // The system grants no more: those that there are do it all.
+    }
     coming_.fetch_add(1);
     started_.fetch_add(1, std::memory_order_relaxed);
   }

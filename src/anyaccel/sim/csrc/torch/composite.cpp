@@ -1,10 +1,10 @@
 // Operators made of others: their CPU kernels draw from the host's generator, or torch asks the backend which of several forms to take.
+#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/bernoulli.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros_like.h>
-#include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <torch/library.h>
 
 namespace anyaccel::sim {

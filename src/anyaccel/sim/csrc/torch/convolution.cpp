@@ -81,9 +81,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
           [operands = std::move(operands), geometry = std::move(geometry), dy, x, w, places, output_mask, bias_size] {
             const KernelScope scope;
             const auto tensors = operands.on_cpu();
-            const auto [dx, dw, db] = at::convolution_backward(
-                tensors[dy], tensors[x], tensors[w], std::vector<std::int64_t>{bias_size}, geometry.stride, geometry.padding,
-                geometry.dilation, geometry.transposed, geometry.output_padding, geometry.groups, output_mask);
+            const auto [dx, dw, db] = at::convolution_backward(tensors[dy], tensors[x], tensors[w], std::vector<std::int64_t>{bias_size},
+                                                               geometry.stride, geometry.padding, geometry.dilation, geometry.transposed,
+                                                               geometry.output_padding, geometry.groups, output_mask);
             const std::array<at::Tensor, 3> results{dx, dw, db};
             for (std::size_t i = 0; i < places.size(); ++i) {
               if (places[i] >= 0) tensors[places[i]].copy_(results[i]);

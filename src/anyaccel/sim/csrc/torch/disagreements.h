@@ -4,13 +4,32 @@
 
 namespace anyaccel::sim {
 
-/// True for operators whose Meta kernel, or whose `out=` form, says something else than their functional CPU kernel does: other
-/// types (reduced precision statistics), other shapes (nothing saved in eval), outputs left out, or reads of memory not yet written.
-/// They run in their functional form, and the CPU kernel itself tells their shapes.
+/// True for operators whose Meta kernel, or whose `out=` form, says something else than their functional CPU kernel does, or that
+/// have no Meta kernel though their shapes depend on shapes alone. They run in their functional form, and the CPU kernel itself,
+/// over zeros, tells their shapes.
 inline bool only_the_cpu_kernel_knows(const std::string& name) {
   static const std::unordered_set<std::string> names{
-      "aten::_ctc_loss",        "aten::_embedding_bag",      "aten::_embedding_bag_forward_only", "aten::native_batch_norm",
-      "aten::native_layer_norm", "aten::native_group_norm", "aten::native_layer_norm_backward",  "aten::native_batch_norm_backward",
+      // Other types of the statistics in reduced precision, nothing saved in eval, outputs left out.
+      "aten::native_batch_norm",
+      "aten::_native_batch_norm_legit",
+      "aten::_native_batch_norm_legit_no_training",
+      "aten::native_batch_norm_backward",
+      "aten::native_layer_norm",
+      "aten::native_layer_norm_backward",
+      "aten::native_group_norm",
+      // Other shapes.
+      "aten::_embedding_bag",
+      "aten::_embedding_bag_forward_only",
+      // The out= form reads what it has not written yet, or resizes its output midway.
+      "aten::_ctc_loss",
+      "aten::binary_cross_entropy",
+      "aten::huber_loss",
+      "aten::soft_margin_loss",
+      // No Meta kernel.
+      "aten::_cummax_helper",
+      "aten::_cummin_helper",
+      "aten::_logcumsumexp",
+      "aten::geqrf",
   };
   return names.contains(name);
 }

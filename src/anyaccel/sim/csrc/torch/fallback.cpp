@@ -7,16 +7,12 @@
 #include <torch/library.h>
 
 #include <exception>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <shared_mutex>
-#include <unordered_map>
 
 #include "torch/call.h"
-#include "torch/disagreements.h"
 #include "torch/infer.h"
 #include "torch/kernel_scope.h"
+#include "torch/plan.h"
 #include "torch/runtime.h"
 
 namespace anyaccel::sim {
@@ -24,81 +20,6 @@ namespace {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
-
-bool is_tensors(const c10::TypePtr& type) {
-  return type->kind() == c10::TypeKind::TensorType ||
-         (type->kind() == c10::TypeKind::ListType && type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType);
-}
-
-/// What an operator's schema says about how it runs; worked out once per operator.
-struct Plan {
-  std::string name;                        ///< lives as long as the process: tasks and figures refer to it
-  bool has_fresh_returns = false;          ///< some return is no argument handed back
-  bool returns_tensors = true;             ///< and every one of them is a tensor or a list of them
-  bool is_view = false;                    ///< returns an alias of an argument
-  bool has_cpu_kernel = false;
-  std::optional<OperatorHandle> out_form;  ///< writes into tensors handed to it what this operator returns
-};
-
-/// The overload with the same arguments and, after them, one written tensor per return.
-std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
-  static const auto* const overloads = [] {
-    auto* all = new std::multimap<std::string, c10::OperatorName>;
-    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) all->emplace(name.name, name);
-    return all;
-  }();
-  const auto& arguments = schema.arguments();
-  const auto [begin, end] = overloads->equal_range(schema.name());
-  for (auto place = begin; place != end; ++place) {
-    const auto candidate = c10::Dispatcher::singleton().findSchema(place->second);
-    if (!candidate) continue;
-    const auto& others = candidate->schema().arguments();
-    if (others.size() != arguments.size() + schema.returns().size()) continue;
-    bool fits = true;
-    for (std::size_t i = 0; i < others.size() && fits; ++i) {
-      fits = i < arguments.size() ? others[i].name() == arguments[i].name() && *others[i].type() == *arguments[i].type() &&
-                                        is_written(others[i]) == is_written(arguments[i])
-                                  : is_written(others[i]) && others[i].type()->kind() == c10::TypeKind::TensorType;
-    }
-    if (fits) return candidate;
-  }
-  return std::nullopt;
-}
-
-Plan make_plan(const OperatorHandle& op) {
-  const auto& schema = op.schema();
-  Plan plan;
-  plan.name = schema.name();
-  bool only_single_tensors = true;
-  for (const auto& result : schema.returns()) {
-    if (result.alias_info()) {
-      plan.is_view |= !result.alias_info()->isWrite();
-      only_single_tensors = false;
-    } else {
-      plan.has_fresh_returns = true;
-      plan.returns_tensors &= is_tensors(result.type());
-      only_single_tensors &= result.type()->kind() == c10::TypeKind::TensorType;
-    }
-  }
-  plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  if (plan.has_fresh_returns && only_single_tensors && !only_the_cpu_kernel_knows(plan.name)) plan.out_form = find_out_form(schema);
-  return plan;
-}
-
-const Plan& plan_of(const OperatorHandle& op) {
-  static std::shared_mutex mutex;
-  static auto* const plans = new std::unordered_map<const c10::FunctionSchema*, Plan>;
-  const auto* key = &op.schema();
-  {
-    const std::shared_lock lock(mutex);
-    if (const auto place = plans->find(key); place != plans->end()) return place->second;
-  }
-  auto plan = make_plan(op);
-  const std::unique_lock lock(mutex);
-  return plans->emplace(key, std::move(plan)).first->second;  // references into an unordered_map stay good
-}
 
 Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
   const KernelScope scope;
@@ -113,8 +34,7 @@ Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
 }
 
 at::Tensor allocate(const Layout& layout, c10::DeviceIndex device) {
-  return at::empty_strided(layout.sizes, layout.strides,
-                           at::TensorOptions(c10::Device(c10::kPrivateUse1, device)).dtype(layout.dtype));
+  return at::empty_strided(layout.sizes, layout.strides, at::TensorOptions(c10::Device(c10::kPrivateUse1, device)).dtype(layout.dtype));
 }
 
 /// Tensors on the device for what the operator will return.
@@ -191,10 +111,23 @@ void enqueue_out_form(const Plan& plan, driver::Stream& stream, Call call) {
   enqueue(stream, plan.name.c_str(), [op = *plan.out_form, call = std::move(call)] { run_on_cpu(op, call); });
 }
 
+/// Tensors on the host that take the place of a call's `out=` arguments, whose shapes only the kernel knows: those it may resize.
+std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::FunctionSchema& schema, Stack& arguments) {
+  std::vector<std::pair<std::size_t, at::Tensor>> outputs;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const auto& argument = schema.arguments()[i];
+    if (!argument.kwarg_only() || !is_written(argument) || !arguments[i].isTensor()) continue;
+    outputs.emplace_back(i, arguments[i].toTensor().clone());
+    arguments[i] = outputs.back().second;
+  }
+  return outputs;
+}
+
 /// Runs the operator in its turn on the stream while the host waits: its results, or its error, belong to the call.
-std::vector<c10::IValue> run_and_wait(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, Call call) {
+std::vector<c10::IValue> run_and_wait(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, Call call, const Stack& stack) {
   struct Answer {
     std::vector<c10::IValue> results;
+    std::vector<std::pair<std::size_t, at::Tensor>> outputs;
     std::exception_ptr error;
   };
   const auto device = call.device();
@@ -202,13 +135,23 @@ std::vector<c10::IValue> run_and_wait(const OperatorHandle& op, const Plan& plan
   call.freeze();
   enqueue(stream, plan.name.c_str(), [op, call = std::move(call), answer] {
     try {
-      answer->results = fresh_returns(op.schema(), run_on_cpu(op, call));
+      const KernelScope scope;
+      auto arguments = call.stack(call.operands().on_cpu(), c10::kCPU);
+      answer->outputs = stand_in_for_outputs(op.schema(), arguments);
+      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
+      answer->results = fresh_returns(op.schema(), arguments);
     } catch (...) {
       answer->error = std::current_exception();
     }
   });
   host_wait(plan.name.c_str(), [&] { stream.synchronize(); });
   if (answer->error) std::rethrow_exception(answer->error);
+  const auto first = stack.size() - op.schema().arguments().size();
+  for (const auto& [place, output] : answer->outputs) {
+    const auto& target = stack[first + place].toTensor();
+    at::native::resize_output(target, output.sizes());
+    target.copy_(output, /*non_blocking=*/true);
+  }
   const auto to_device = [&](const at::Tensor& tensor) {
     return tensor.defined() ? tensor.to(c10::Device(c10::kPrivateUse1, device), /*non_blocking=*/true) : tensor;
   };
@@ -274,7 +217,7 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   Call call(schema, *stack);
   auto& stream = current_stream(call.device());
   const auto outcome = plan.returns_tensors ? infer(op, call) : nullptr;
-  if (!outcome) return finish(schema, *stack, run_and_wait(op, plan, stream, std::move(call)));
+  if (!outcome) return finish(schema, *stack, run_and_wait(op, plan, stream, std::move(call), *stack));
 
   resize_arguments(*outcome, schema, *stack, call);
   auto outputs = allocate(*outcome, call.device());
@@ -291,8 +234,17 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   finish(schema, *stack, std::move(outputs));
 }
 
+void refuse(const OperatorHandle& op, c10::DispatchKeySet keys, Stack*) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, kDeviceName, " has no tensors of this kind (", c10::toString(keys.highestPriorityTypeId()),
+                              "), which ", op.schema().name(), " was to use. Use a dense tensor, or keep this one on the CPU.");
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
 
 }  // namespace anyaccel::sim

@@ -125,7 +125,8 @@ std::vector<at::Tensor> Operands::over(c10::DispatchKey key, c10::Storage (*stor
 }
 
 std::vector<at::Tensor> Operands::on_cpu() const {
-  return over(c10::DispatchKey::CPU, [](const Memory& memory) { return memory.host ? memory.host : storage_over(memory.data, memory.bytes); });
+  return over(c10::DispatchKey::CPU,
+              [](const Memory& memory) { return memory.host ? memory.host : storage_over(memory.data, memory.bytes); });
 }
 
 std::vector<at::Tensor> Operands::on_meta() const {

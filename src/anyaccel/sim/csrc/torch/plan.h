@@ -1,0 +1,25 @@
+#pragma once
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/function_schema.h>
+
+#include <optional>
+#include <string>
+
+namespace anyaccel::sim {
+
+/// What an operator's schema says about how it runs; worked out once per operator.
+struct Plan {
+  std::string name;                ///< lives as long as the process: tasks and figures refer to it
+  bool has_fresh_returns = false;  ///< some return is no argument handed back
+  bool returns_tensors = true;     ///< and every one of them is a tensor or a list of them
+  bool is_view = false;            ///< returns an alias of an argument
+  bool has_cpu_kernel = false;
+  std::optional<c10::OperatorHandle> out_form;  ///< writes into tensors handed to it what this operator returns
+};
+
+/// The plan of `op`, which lives as long as the process.
+const Plan& plan_of(const c10::OperatorHandle& op);
+
+inline bool is_written(const c10::Argument& argument) { return argument.alias_info() && argument.alias_info()->isWrite(); }
+
+}  // namespace anyaccel::sim
