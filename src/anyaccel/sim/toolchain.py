@@ -21,8 +21,9 @@ import torch
 
 from anyaccel.errors import BuildError
 
-# No -g: debug information triples the time. As torch's own extensions otherwise.
-COMPILE_FLAGS = ("-O2", "-std=c++20", "-fPIC", "-pthread")
+# No -g: debug information triples the time. AT_PER_OPERATOR_HEADERS: ATen's headers include the operators that they use and not
+# all of them, which takes a third off. As torch's own extensions otherwise.
+COMPILE_FLAGS = ("-O2", "-std=c++20", "-fPIC", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 

@@ -14,7 +14,7 @@ Stream::Stream(Device& device, std::int64_t id, int priority) noexcept
 void Stream::enqueue(const char* name, Task task) {
   runtime_.use();
   std::unique_lock lock(mutex_);
-  if (tasks_appended_ == room_until_) wait_for_room(lock);
+  if (tasks_appended_ >= room_until_) wait_for_room(lock);
   const auto sequence = tasks_appended_;
   // Before the push: a worker may begin it at once.
   if (Trace* trace = runtime_.observer()) trace->enqueued(*this, name, sequence);

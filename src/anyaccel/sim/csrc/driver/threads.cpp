@@ -221,7 +221,7 @@ class Threads final : public Scheduler {
     coming_.fetch_add(1);
     look_around([&] { return stream.pending() || waiting_.load(std::memory_order_relaxed) > 0; });
     coming_.fetch_sub(1);
-    if (stream.rest()) return false;
+    if (!stream.pending() && stream.rest()) return false;
     // A stream may have become runnable for which nobody was called, since this worker was said to come.
     if (short_of_workers()) {
       std::unique_lock lock(mutex_);

@@ -6,7 +6,6 @@
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/is_set_to_native.h>
-#include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_as_complex_native.h>
@@ -57,9 +56,25 @@ at::Tensor empty_strided(c10::IntArrayRef size, c10::IntArrayRef stride, std::op
   return fresh(at::detail::empty_strided_generic(size, stride, c10::GetAllocator(c10::kPrivateUse1), kKeys, c10::dtype_or_default(dtype)));
 }
 
+/// Makes the storage hold `bytes`: on the stream, through the hooks (torch's own resize_ copies on the host, at once).
+void grow(const c10::Storage& storage, std::size_t bytes) {
+  if (bytes > storage.nbytes()) at::native::resize_bytes_nocuda(storage, static_cast<std::int64_t>(bytes));
+}
+
 const at::Tensor& resize_(const at::Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> memory_format) {
-  const c10::DeviceGuard guard(self.device());
-  return at::native::resize_(self, size, memory_format);
+  at::detail::check_size_nonnegative(size);
+  auto* impl = self.unsafeGetTensorImpl();
+  if (self.sizes() != size) {
+    if (c10::multiply_integers(size)) {
+      grow(self.storage(), at::detail::computeStorageNbytesContiguous(size, self.dtype().itemsize(), self.storage_offset()));
+    }
+    impl->set_sizes_contiguous(size);
+  }
+  if (memory_format) {
+    TORCH_CHECK(*memory_format != c10::MemoryFormat::Preserve, "Unsupported memory format", *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return self;
 }
 
 at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, std::int64_t offset, c10::IntArrayRef size, c10::IntArrayRef stride) {
@@ -69,7 +84,7 @@ at::Tensor& set_storage_offset(at::Tensor& self, at::Storage source, std::int64_
   impl->set_storage_offset(offset);
   const auto strides = stride.data() ? c10::DimVector(stride) : c10::contiguous_strides(size);
   const auto bytes = at::detail::computeStorageNbytes(size, strides, self.dtype().itemsize(), offset);
-  if (bytes > self.storage().nbytes()) at::native::resize_bytes_nocuda(self.storage(), static_cast<std::int64_t>(bytes));
+  grow(self.storage(), bytes);
   impl->set_sizes_and_strides(size, strides);
   return self;
 }
