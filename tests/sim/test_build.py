@@ -98,6 +98,18 @@ def test_a_change_makes_a_new_library_and_compiles_only_what_it_touches(recipe):
     assert build.build(recipe=fresh(recipe)) == first
 
 
+def test_a_precompiled_header_where_it_pays(recipe, capfd):
+    for index in range(5):
+        (recipe.sources / "parts" / f"more{index}.cpp").write_text(f"std::size_t more{index}() {{ return sizeof(std::string); }}\n")
+    (recipe.sources / "parts" / "precompiled.h").write_text("#include <string>\n")
+    # They include nothing themselves: they compile because the header is fed to them.
+    build.build(recipe=fresh(recipe), verbose=True)
+    assert capfd.readouterr().err.count("c++-header") == 1
+    (recipe.sources / "parts" / "other.cpp").write_text("int other() { return 2; }\n")
+    build.build(recipe=fresh(recipe), verbose=True)
+    assert "c++-header" not in capfd.readouterr().err
+
+
 def test_the_compiler_is_part_of_the_key(recipe, tmp_path, monkeypatch):
     first = build.build(recipe=recipe)
     monkeypatch.setenv("CXX", compiler(tmp_path, ""))
@@ -403,6 +415,19 @@ def test_interrupted_in_the_middle(recipe, gate):
     assert started
     # A zombie, which nobody may reap in a container, does not run.
     assert not [pid for pid in started if pid in processes() and not processes()[pid][1].startswith("Z")]
+
+
+def test_sources_that_change_in_the_middle(recipe, gate):
+    with start_python(program(recipe), gate.env) as builder:
+        gate.wait_for_arrival()
+        (recipe.sources / "module.cpp").write_text(_MODULE.replace("value());", "value() + 1);"))
+        (recipe.sources / "parts" / "value.h").write_text("this is not C++")
+        gate.open()
+        stdout, stderr = builder.communicate(timeout=120)
+    assert stdout == "value 7\n", f"what was hashed is what is compiled\n{stderr}"
+    (recipe.sources / "parts" / "value.h").write_text("int value();\n")
+    with start_python(program(recipe), gate.env) as second:
+        assert second.communicate(timeout=120)[0] == "value 8\n"
 
 
 def test_four_processes_at_once(recipe, gate):

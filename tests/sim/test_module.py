@@ -299,12 +299,15 @@ def test_checkpoint_keeps_the_random_state():
         assert torch.equal(masks[0], masks[1])
 
 
-def test_autocast_asks_which_dtypes_there_are():
-    assert torch.sim.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
-    with torch.autocast("sim", dtype=torch.bfloat16):
-        assert torch.is_autocast_enabled("sim")
-    with pytest.warns(UserWarning, match="only supports dtypes of"), torch.autocast("sim", dtype=torch.float64):
-        assert not torch.is_autocast_enabled("sim")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_autocast_casts_or_says_that_it_does_not(dtype):
+    x = torch.ones(4, 4, device="sim")
+    if dtype in torch.sim.get_amp_supported_dtype():
+        with torch.autocast("sim", dtype=dtype):
+            assert (x @ x).dtype == dtype
+    else:
+        with pytest.warns(UserWarning, match="only supports dtypes of"), torch.autocast("sim", dtype=dtype):
+            assert (x @ x).dtype == torch.float32
 
 
 def save(value):

@@ -147,3 +147,24 @@ thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads())); 
 assert torch.get_num_threads() == before and seen == [before]
 """
     run_python(code, SIM)
+
+
+def test_ten_thousand_streams_cost_less_than_ten_megabytes() -> None:
+    code = """
+import resource, torch
+x = torch.zeros(1, device="sim")
+def use(count):
+    for _ in range(count):
+        stream = torch.Stream("sim")
+        torch.accelerator.set_stream(stream)
+        x.add_(1)  # in place: memory belongs to the stream that asked for it, and stays with it
+    torch.accelerator.synchronize()
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+use(200)  # what the first uses of anything cost
+before = resident()
+use(10_000)
+assert resident() - before < 10 << 20, f"{(resident() - before) >> 20} MiB"
+"""
+    run_python(code, SIM)

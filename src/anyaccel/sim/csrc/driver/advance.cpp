@@ -8,9 +8,6 @@ namespace anyaccel::driver {
 
 namespace {
 
-/// How often a host is woken that waits for room: it is to find more than one place. Where tasks take long it looks by itself.
-constexpr std::uint64_t kWakeEvery = 64;
-
 thread_local int tasks_on_this_thread = 0;
 
 struct InsideTask {
@@ -54,7 +51,7 @@ bool Stream::rest() noexcept {
 void Stream::run(Item& item) noexcept {
   const auto sequence = tasks_started_.load(std::memory_order_relaxed);
   tasks_started_.store(sequence + 1);
-  if (sequence % kWakeEvery == 0 && blocked_hosts_.load() != 0) runtime_.waiting_room().wake(this);
+  if (blocked_hosts_.load() != 0) runtime_.waiting_room().wake(this);
   const char* const name = item.name;
   Trace* const trace = runtime_.observer();
   {
