@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 import pytest
-from helpers import run_python, start_python
+from tests.helpers import run_python, start_python
 
 SIM = {"ANYACCEL_SIM": "2"}
 

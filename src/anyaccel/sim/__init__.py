@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from anyaccel.backends.base import accelerator_changed
 from anyaccel.errors import ConfigError, SimError
 from anyaccel.sim import config
 from anyaccel.sim.config import DEVICE_NAME, Config
@@ -212,6 +213,7 @@ def _enable(torch: Any, wanted: Config, *, asked: tuple[object, ...], late: bool
         torch._register_device_module(DEVICE_NAME, module)
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         _extension, _config = extension, wanted
+        accelerator_changed()
 
 
 def _check_same(current: Config, wanted: Config, asked: tuple[object, ...]) -> None:

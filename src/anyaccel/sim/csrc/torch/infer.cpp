@@ -2,13 +2,13 @@
 
 #include <ATen/Context.h>
 #include <c10/core/DefaultDtype.h>
-#include <torch/csrc/Exceptions.h>
 
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
 #include "torch/disagreements.h"
+#include "torch/interpreter.h"
 #include "torch/kernel_scope.h"
 
 namespace anyaccel::sim {
@@ -105,12 +105,6 @@ Outcome run(const c10::OperatorHandle& op, const Call& call, const std::vector<a
   return outcome;
 }
 
-/// A KeyboardInterrupt that came while a Python kernel ran must not be taken for an answer.
-bool is_refusal(const python_error& error) {
-  const pybind11::gil_scoped_acquire gil;
-  return PyErr_GivenExceptionMatches(error.type, PyExc_Exception) != 0;
-}
-
 /// What a kernel warns about while it is only asked for shapes is said again when it runs.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
@@ -124,9 +118,8 @@ Answer ask(const c10::OperatorHandle& op, const Call& call) {
       return std::make_shared<const Outcome>(run(op, call, call.operands().on_zeros(), c10::kCPU));
     }
     return std::make_shared<const Outcome>(run(op, call, call.operands().on_meta(), c10::kMeta));
-  } catch (const python_error& error) {
-    if (!is_refusal(error)) throw;
   } catch (const std::exception&) {
+    if (caught_interrupt()) throw;
     // The operator refuses the arguments, or has no Meta kernel. Running it tells which, with the CPU's own exception.
   }
   return nullptr;

@@ -99,6 +99,17 @@ void issue(const std::vector<c10::Warning>& warnings, bool failing) {
   if (failing) handler.set_in_exception();
 }
 
+bool caught_interrupt() {
+  try {
+    throw;
+  } catch (const python_error& error) {
+    WithGil gil;
+    return PyErr_GivenExceptionMatches(error.type, PyExc_Exception) == 0;
+  } catch (...) {
+    return false;
+  }
+}
+
 void check_signals() {
   if (!on_main_thread() || !python_runs()) return;
   WithGil gil;

@@ -42,4 +42,7 @@ void issue(const std::vector<c10::Warning>& warnings, bool failing);
 /// On the main thread: runs Python's signal handlers, and throws python_error if one raised (KeyboardInterrupt). Elsewhere nothing.
 void check_signals();
 
+/// In a catch block: true for an exception that no Python program takes for an ordinary one, such as KeyboardInterrupt.
+bool caught_interrupt();
+
 }  // namespace anyaccel::sim
