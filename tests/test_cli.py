@@ -207,3 +207,21 @@ def test_sim_build_prints_where_the_library_is(run: Run) -> None:
     done = run(ANYACCEL, "sim", "build")
     assert done.returncode == 0
     assert os.path.getsize(done.stdout.strip()) > 0  # noqa: PTH202
+
+
+def test_where_the_cpu_may_stand_in_run_starts_no_sim(run: Run, script: Callable[[str], str]) -> None:
+    done = run(ANYACCEL, "run", script(DEVICES), ANYACCEL_ALLOW_CPU="1")
+    assert (done.stdout.split(), done.stderr) == (["None", "0"], "")
+
+
+def test_a_script_may_come_through_a_pipe(run: Run, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["sh", "-c", f"echo 'print(5)' > '{pipe}'"]):
+        assert run(ANYACCEL, "run", "--sim", "0", str(pipe)).stdout == "5\n"
+
+
+def test_the_version(run: Run) -> None:
+    import anyaccel
+
+    assert run(ANYACCEL, "--version").stdout == f"{anyaccel.__version__}\n"

@@ -42,3 +42,9 @@ def test_the_tree() -> None:
     ):
         assert issubclass(made, also)
         assert issubclass(made, acc.AnyaccelError)
+
+
+def test_no_accelerator_names_autoload_where_that_is_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANYACCEL_SIM", "2")
+    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in str(acc.NoAccelerator("synchronize"))

@@ -14,6 +14,20 @@ import typer
 AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 
 app = typer.Typer(help="One runtime for every PyTorch accelerator.", add_completion=False, no_args_is_help=True)
+
+
+@app.callback()
+def anyaccel_command(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
+) -> None:
+    """One runtime for every PyTorch accelerator."""
+    if version:
+        import anyaccel
+
+        print(anyaccel.__version__)
+        raise typer.Exit
+
+
 sim_app = typer.Typer(help="The simulated accelerator.", no_args_is_help=True)
 app.add_typer(sim_app, name="sim")
 
@@ -62,7 +76,7 @@ def run(
     memory: Annotated[str | None, typer.Option(metavar="BYTES", help="Memory of each simulated device, such as 8GiB.")] = None,
     schedule: Annotated[str | None, typer.Option(metavar="NAME", help="How the sim runs tasks: threads or serial.")] = None,
 ) -> None:
-    """Run a Python script on the accelerator that is there, or where there is none on the sim.
+    """Run a Python script on the accelerator that is there, or where there is none on the sim (on the CPU with ANYACCEL_ALLOW_CPU=1).
 
     The script sees its own sys.argv, and its exit status and the signals that end it are those of this process.
     """
@@ -78,6 +92,7 @@ def _choose_accelerator(devices: int | None, memory: str | None, schedule: str |
     """Starts the sim where it is asked for, or where nothing else is there. What is asked for holds for the script's children too."""
     import anyaccel
     from anyaccel import sim
+    from anyaccel.backends.registry import cpu_allowed
     from anyaccel.errors import ConfigError
 
     asked = {"ANYACCEL_SIM": devices, "ANYACCEL_SIM_MEMORY": memory, "ANYACCEL_SIM_SCHEDULE": schedule}
@@ -97,7 +112,7 @@ def _choose_accelerator(devices: int | None, memory: str | None, schedule: str |
         if memory is not None or schedule is not None:
             found = anyaccel.current_accelerator()
             raise ConfigError(f"--memory and --schedule shape the sim, but this run uses {found}. Add --sim N, or leave them out.")
-    elif devices is None:
+    elif devices is None and not cpu_allowed():
         sim.enable(devices=1)
         os.environ["ANYACCEL_SIM"] = "1"
         print("anyaccel run: there is no accelerator here: started the sim with one device (--sim N for more)", file=sys.stderr)
@@ -108,7 +123,9 @@ def _run(plan: Plan) -> None:
     import runpy
     import zipfile
 
-    is_file = not plan.is_module and os.path.isfile(plan.target) and not zipfile.is_zipfile(plan.target)  # noqa: PTH113
+    # Looking whether it is an archive would empty a pipe.
+    is_archive = os.path.isdir(plan.target) or (os.path.isfile(plan.target) and zipfile.is_zipfile(plan.target))  # noqa: PTH112, PTH113
+    is_file = not plan.is_module and not is_archive
     sys.argv = [plan.target, *plan.arguments]
     if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]

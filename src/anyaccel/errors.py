@@ -11,6 +11,8 @@ A wrong device type or index is a plain `ValueError`, as in torch. What torch it
 `torch.AcceleratorError`) passes through unchanged.
 """
 
+import os
+
 __all__ = ["AnyaccelError", "BuildError", "ConfigError", "NoAccelerator", "SimError", "Unsupported"]
 
 
@@ -54,10 +56,16 @@ class NoAccelerator(AnyaccelError, RuntimeError):
         self.asked = asked
 
     def __str__(self) -> str:
+        said = f"{self.asked} needs an accelerator and this process has none."
+        autoload = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1")
+        if autoload != "1" and os.environ.get("ANYACCEL_SIM", "").strip() not in ("", "0"):
+            return (
+                f"{said} ANYACCEL_SIM is set, but with TORCH_DEVICE_BACKEND_AUTOLOAD={autoload} torch loads no backend by itself: "
+                "unset that, or call anyaccel.sim.enable()."
+            )
         return (
-            f"{self.asked} needs an accelerator and this process has none. Run with ANYACCEL_SIM=2 in the environment for two simulated "
-            "devices (or call anyaccel.sim.enable(devices=2) before the first backward), or let the CPU stand in with "
-            "anyaccel.allow_cpu() or ANYACCEL_ALLOW_CPU=1."
+            f"{said} Run with ANYACCEL_SIM=2 in the environment for two simulated devices (or call anyaccel.sim.enable(devices=2) "
+            "before the first backward), or let the CPU stand in with anyaccel.allow_cpu() or ANYACCEL_ALLOW_CPU=1."
         )
 
 

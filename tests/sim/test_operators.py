@@ -107,6 +107,23 @@ def test_gradients_equal_the_cpus(case) -> None:
     assert_close([x.cpu() for x in result], list(expected), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_networks_equal_the_cpus(kind) -> None:
+    cpu = kind(3, 5, num_layers=2)
+    sim = kind(3, 5, num_layers=2)
+    sim.load_state_dict(cpu.state_dict())
+    sim.to("sim")
+    x = torch.randn(4, 2, 3, requires_grad=True)
+    y = x.detach().to("sim").requires_grad_()
+    expected, result = cpu(x), sim(y)
+    assert_close(result[0].cpu(), expected[0])
+    expected[0].square().sum().backward()
+    result[0].square().sum().backward()
+    assert_close(y.grad.cpu(), x.grad, rtol=1e-4, atol=1e-5)
+    for mine, theirs in zip(sim.parameters(), cpu.parameters(), strict=True):
+        assert_close(mine.grad.cpu(), theirs.grad, rtol=1e-4, atol=1e-5)
+
+
 def test_batch_norm_updates_its_statistics() -> None:
     cpu = torch.nn.BatchNorm1d(4)
     sim = torch.nn.BatchNorm1d(4).to("sim")
@@ -228,3 +245,61 @@ OTHER_LAYOUTS = {
 def test_tensors_of_other_layouts_are_refused_clearly(make) -> None:
     with pytest.raises(NotImplementedError, match="sim has no"):
         make().to("sim").to_dense()
+
+
+BAD_CONVOLUTIONS = {
+    "a weight on the host": lambda: torch.ones(1, 2, 2, 2),
+    "a weight on another device": lambda: torch.ones(1, 2, 2, 2, device="sim:1"),
+    "a weight of another type": lambda: torch.ones(1, 2, 2, 2, dtype=torch.float64, device="sim"),
+}
+
+
+@pytest.mark.parametrize("weight", BAD_CONVOLUTIONS.values(), ids=BAD_CONVOLUTIONS.keys())
+def test_convolution_refuses_what_does_not_fit(weight) -> None:
+    with pytest.raises(RuntimeError, match=r"same device|should be the same"):
+        torch.conv2d(torch.ones(1, 2, 4, 4, device="sim"), weight())
+    torch.accelerator.synchronize()
+
+
+@pytest.mark.parametrize("operator", [torch.max, torch.min, torch.argmax])
+def test_the_largest_of_nothing_is_refused_as_on_the_cpu(operator) -> None:
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        operator(torch.ones(0))
+    with pytest.raises(type(expected.value)):
+        operator(torch.ones(0, device="sim"))
+
+
+BAD_DESTINATIONS = {
+    "from the host": lambda: torch.zeros(1, device="sim").expand(4).copy_(torch.ones(4)),
+    "from pinned memory": lambda: torch.zeros(1, device="sim").expand(4).copy_(torch.ones(4).pin_memory(), non_blocking=True),
+    "to the host": lambda: torch.zeros(1).expand(4).copy_(torch.ones(4, device="sim")),
+    "to another device": lambda: torch.zeros(1, device="sim:1").expand(4).copy_(torch.ones(4, device="sim")),
+}
+
+
+@pytest.mark.parametrize("copy", BAD_DESTINATIONS.values(), ids=BAD_DESTINATIONS.keys())
+def test_a_destination_that_overlaps_itself_is_refused_at_the_call(copy) -> None:
+    with pytest.raises(RuntimeError, match="memory location"):
+        copy()
+    torch.accelerator.synchronize()
+
+
+@pytest.mark.parametrize("left", [0, 16])
+@pytest.mark.parametrize("use", [lambda x: x.add_(1), lambda x: x.cpu(), lambda x: x.clone(), lambda x: x.copy_(torch.ones(64))])
+def test_a_storage_that_is_too_small_is_told(use, left: int) -> None:
+    x = torch.ones(64, device="sim")
+    x.untyped_storage().resize_(left)
+    with pytest.raises(RuntimeError, match="storage"):
+        use(x)
+    torch.accelerator.synchronize()
+
+
+def test_a_custom_operator_whose_meta_kernel_is_wrong_is_told() -> None:
+    with torch.library._scoped_library("anyaccel_tests", "FRAGMENT") as library:
+        library.define("wrong(Tensor x) -> Tensor")
+        library.impl("wrong", lambda x: x.new_ones(5), "CPU")
+        library.impl("wrong", lambda x: x.new_empty(3), "Meta")
+        torch.ops.anyaccel_tests.wrong(torch.ones(2, device="sim"))
+        with pytest.raises(torch.AcceleratorError, match="Meta kernel"):
+            torch.accelerator.synchronize()
+        acc.sim.reset_errors()

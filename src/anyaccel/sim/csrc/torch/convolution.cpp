@@ -29,6 +29,13 @@ std::optional<at::Tensor> some(const std::vector<at::Tensor>& tensors, std::int3
   return index < 0 ? std::nullopt : std::optional<at::Tensor>(tensors[index]);
 }
 
+void check_same(const at::Tensor& input, const at::Tensor& other) {
+  TORCH_CHECK(input.device() == other.device(), "Expected all tensors to be on the same device, but found at least two devices, ",
+              input.device(), " and ", other.device(), "! (in aten::convolution)");
+  TORCH_CHECK(input.scalar_type() == other.scalar_type(), "Input type (", input.scalar_type(), ") and weight or bias type (",
+              other.scalar_type(), ") should be the same");
+}
+
 /// The memory format that the CPU's kernels answer in.
 c10::MemoryFormat format_of(const at::Tensor& input, const at::Tensor& weight) {
   const auto format = input.suggest_memory_format();
@@ -38,6 +45,8 @@ c10::MemoryFormat format_of(const at::Tensor& input, const at::Tensor& weight) {
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias, c10::IntArrayRef stride,
                        c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed, c10::IntArrayRef output_padding,
                        std::int64_t groups) {
+  check_same(input, weight);
+  if (bias && bias->defined()) check_same(input, *bias);
   Geometry geometry{stride.vec(), padding.vec(), dilation.vec(), output_padding.vec(), transposed, groups};
   auto output = at::empty(geometry.output_size(input, weight), input.options(), format_of(input, weight));
   Operands operands;
@@ -61,6 +70,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
                                                                     c10::IntArrayRef padding, c10::IntArrayRef dilation, bool transposed,
                                                                     c10::IntArrayRef output_padding, std::int64_t groups,
                                                                     std::array<bool, 3> output_mask) {
+  check_same(input, weight);
+  check_same(input, grad_output);
   Geometry geometry{stride.vec(), padding.vec(), dilation.vec(), output_padding.vec(), transposed, groups};
   const auto format = format_of(input, weight);
   const auto bias_size = grad_output.size(1);

@@ -36,7 +36,6 @@ void wait_for(driver::Stream& stream) {
 }
 
 void copy_on_device(const at::Tensor& from, const at::Tensor& to) {
-  at::assert_no_internal_overlap(to);
   at::assert_no_partial_overlap(to, from);
   enqueue_copy(current_stream(to.device().index()), from, to);
 }
@@ -75,6 +74,7 @@ at::Tensor copy_from(const at::Tensor& self, const at::Tensor& dst, bool non_blo
   if (dst.numel() == 0) return dst;
   TORCH_CHECK_NOT_IMPLEMENTED(self.is_privateuseone() || self.is_cpu(), "sim: cannot copy from ", self.device(), ".");
   TORCH_CHECK_NOT_IMPLEMENTED(dst.is_privateuseone() || dst.is_cpu(), "sim: cannot copy to ", dst.device(), ".");
+  at::assert_no_internal_overlap(dst);
   if (!self.is_privateuseone()) {
     copy_from_host(*source, dst, non_blocking);
   } else if (!dst.is_privateuseone()) {

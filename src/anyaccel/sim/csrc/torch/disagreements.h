@@ -1,4 +1,6 @@
 #pragma once
+#include <ATen/core/operator_name.h>
+
 #include <string>
 #include <unordered_set>
 
@@ -6,8 +8,8 @@ namespace anyaccel::sim {
 
 /// True for operators whose Meta kernel, or whose `out=` form, says something else than their functional CPU kernel does, or that
 /// have no Meta kernel though their shapes depend on shapes alone. They run in their functional form, and the CPU kernel itself,
-/// over zeros, tells their shapes.
-inline bool only_the_cpu_kernel_knows(const std::string& name) {
+/// over zeros, tells their shapes. (Names are with the overload.)
+inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
   static const std::unordered_set<std::string> names{
       // Other types of the statistics in reduced precision, nothing saved in eval, outputs left out.
       "aten::native_batch_norm",
@@ -22,16 +24,20 @@ inline bool only_the_cpu_kernel_knows(const std::string& name) {
       "aten::_embedding_bag_forward_only",
       // The out= form reads what it has not written yet, or resizes its output midway.
       "aten::_ctc_loss",
+      "aten::_ctc_loss.Tensor",
       "aten::binary_cross_entropy",
       "aten::huber_loss",
       "aten::soft_margin_loss",
+      // Only the functional form refuses what has no answer: the largest of no elements.
+      "aten::max",
+      "aten::min",
       // No Meta kernel.
       "aten::_cummax_helper",
       "aten::_cummin_helper",
       "aten::_logcumsumexp",
       "aten::geqrf",
   };
-  return names.contains(name);
+  return names.contains(c10::toString(op));
 }
 
 }  // namespace anyaccel::sim

@@ -65,7 +65,7 @@ void each_tensor(const std::vector<c10::IValue>& values, Visit visit) {
   for (const auto& value : values) {
     if (value.isTensor()) {
       visit(value.toTensor());
-    } else {
+    } else if (value.isTensorList()) {
       for (const c10::IValue& member : value.toListRef()) visit(member.toTensor());
     }
   }
@@ -86,10 +86,12 @@ void deliver(const std::vector<c10::IValue>& results, const std::vector<at::Tens
   std::size_t next = 0;
   each_tensor(results, [&](const at::Tensor& result) {
     if (!result.defined()) return;
-    TORCH_INTERNAL_ASSERT(next < promised.size() && result.sizes() == promised[next].sizes() && result.dtype() == promised[next].dtype(),
-                          "sim: ", op, " returned another shape or type than its shape rule says.");
+    TORCH_CHECK(next < promised.size() && result.sizes() == promised[next].sizes() && result.dtype() == promised[next].dtype(), op,
+                " returned a tensor of shape ", result.sizes(), " and type ", result.dtype(),
+                ", which is not what its Meta kernel says: correct that one, or the CPU kernel.");
     promised[next++].copy_(result);
   });
+  TORCH_CHECK(next == promised.size(), op, " returned fewer tensors than its Meta kernel says: correct that one, or the CPU kernel.");
 }
 
 /// Enqueues the operator in its functional form; its results are copied to `outputs`.
@@ -255,6 +257,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     }
   }
 }
+
+// Autocast has no policy for the sim yet: `get_amp_supported_dtype` says so, and torch switches autocast off with a warning.
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }

@@ -114,7 +114,7 @@ Answer ask(const c10::OperatorHandle& op, const Call& call) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   try {
-    if (only_the_cpu_kernel_knows(op.schema().name())) {
+    if (only_the_cpu_kernel_knows(op.operator_name())) {
       return std::make_shared<const Outcome>(run(op, call, call.operands().on_zeros(), c10::kCPU));
     }
     return std::make_shared<const Outcome>(run(op, call, call.operands().on_meta(), c10::kMeta));

@@ -1,5 +1,6 @@
 #include "torch/operands.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -65,6 +66,10 @@ std::int32_t Operands::add(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   const auto known = find(impls_, static_cast<const c10::TensorImpl*>(impl));
   if (known >= 0) return known;
+  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
+  TORCH_CHECK(tensor.numel() == 0 || needed <= tensor.storage().nbytes(), "A tensor of shape ", tensor.sizes(), " needs ", needed,
+              " bytes of its storage, which has ", tensor.storage().nbytes(),
+              ": the storage was resized or released while the tensor is still in use.");
   operands_.push_back({Layout::of(tensor), tensor.storage_offset(), add_storage(tensor.storage()), tensor.is_conj(), tensor.is_neg(),
                        impl->is_wrapped_number()});
   impls_.push_back(impl);

@@ -59,7 +59,8 @@ Plan make_plan(const OperatorHandle& op) {
     }
   }
   plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  if (plan.has_fresh_returns && only_single_tensors && !only_the_cpu_kernel_knows(plan.name)) plan.out_form = find_out_form(schema);
+  if (plan.has_fresh_returns && only_single_tensors && !only_the_cpu_kernel_knows(op.operator_name()))
+    plan.out_form = find_out_form(schema);
   return plan;
 }
 
