@@ -16,16 +16,21 @@ AUTOLOAD = "TORCH_DEVICE_BACKEND_AUTOLOAD"
 app = typer.Typer(help="One runtime for every PyTorch accelerator.", add_completion=False, no_args_is_help=True)
 
 
-@app.callback()
-def anyaccel_command(
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.", is_eager=True)] = False,
-) -> None:
-    """One runtime for every PyTorch accelerator."""
-    if version:
+def _print_version(wanted: bool) -> None:
+    if wanted:
         import anyaccel
 
         print(anyaccel.__version__)
         raise typer.Exit
+
+
+@app.callback()
+def _options_of_all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
 
 
 sim_app = typer.Typer(help="The simulated accelerator.", no_args_is_help=True)
