@@ -1,6 +1,4 @@
 // The operators that no file of their own writes out: each runs as its CPU kernel, on the current stream, over the device's memory.
-#include "torch/fallback.h"
-
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/empty_strided.h>

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "torch/allocator.h"
-#include "torch/fallback.h"
 #include "torch/generator.h"
+#include "torch/infer.h"
 #include "torch/pinned.h"
 #include "torch/registration.h"
 #include "torch/runtime.h"
