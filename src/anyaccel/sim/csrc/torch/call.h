@@ -5,16 +5,18 @@
 
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "torch/generator.h"
 #include "torch/operands.h"
+#include "torch/pool.h"
 
 namespace anyaccel::sim {
 
 /// One call of an operator as plain data: its arguments with the tensors taken out.
-class Call {
+class Call : public Pooled<Call> {
  public:
+  using Indices = c10::SmallVector<std::int32_t, 4>;
+
   /// Reads the arguments of `schema` off the end of `stack`, which stays as it is. Raises unless every tensor is on one device, but for
   /// the CPU tensors that CUDA takes as well: those without dimensions, and indices.
   Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack);
@@ -25,7 +27,7 @@ class Call {
   const Operands& operands() const noexcept { return operands_; }
 
   /// The operands that argument `index` consists of (-1: absent): one for a tensor, several for a list.
-  c10::ArrayRef<std::int32_t> operands_of(std::size_t index) const { return arguments_[index].operands; }
+  Indices operands_of(std::size_t index) const;
 
   /// Looks at an operand again: it was resized.
   void refresh(std::int32_t operand, const at::Tensor& tensor) { operands_.refresh(operand, tensor); }
@@ -38,27 +40,36 @@ class Call {
   void freeze();
 
   /// The arguments for a kernel on `device`, with `tensors` (Operands::on_...) in their places.
-  torch::jit::Stack stack(const std::vector<at::Tensor>& tensors, c10::DeviceType device) const;
+  torch::jit::Stack stack(const Tensors& tensors, c10::DeviceType device) const;
 
   /// Appends to `key` all that the shape of a result can depend on; false if an argument is of a kind that has no such numbers.
-  bool describe(std::vector<std::int64_t>& key) const;
+  bool describe(Words& key) const;
 
  private:
-  struct Argument {
-    enum Kind : std::int8_t { kValue, kTensor, kTensors, kOptionalTensors, kGenerator } kind = kValue;
-    c10::IValue value;  ///< of kValue
-    c10::SmallVector<std::int32_t, 1> operands;
-  };
+  enum Kind : std::int64_t { kValue, kTensor, kTensors, kOptionalTensors, kGenerator };
+
+  // An argument's first word: its kind, how many words follow, and for a single tensor the operand.
+  static std::int64_t head(Kind kind, std::size_t following, std::int32_t operand = -1) noexcept {
+    return kind | static_cast<std::int64_t>(following) << 8 | std::int64_t{operand} << 32;
+  }
+  static Kind kind_of(std::int64_t head) noexcept { return static_cast<Kind>(head & 0xff); }
+  static std::size_t following(std::int64_t head) noexcept { return static_cast<std::size_t>(head >> 8 & 0xffffff); }
+  static std::int32_t operand_of(std::int64_t head) noexcept { return static_cast<std::int32_t>(head >> 32); }
 
   std::int32_t take(const at::Tensor& tensor, const c10::Argument& argument, bool index);
+  void take_list(const c10::IValue& value, const c10::Argument& argument);
+  void take_value(const c10::IValue& value);
 
   Operands operands_;
-  std::vector<Argument> arguments_;
+  Words words_;
+  c10::SmallVector<c10::IValue, 6> values_;  ///< of the arguments that are no tensors
   std::optional<at::Generator> generator_;
   std::optional<Philox> philox_;
-  c10::DeviceIndex device_ = -1;
   std::optional<c10::Device> other_device_;  ///< of a tensor that must not be elsewhere, for the message
+  c10::DeviceIndex device_ = -1;
   bool has_tensor_ = false;
+  bool has_generator_ = false;
+  bool describable_ = true;
 };
 
 }  // namespace anyaccel::sim

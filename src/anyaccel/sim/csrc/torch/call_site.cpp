@@ -42,19 +42,23 @@ std::string current_message() {
 
 }  // namespace
 
-CallSite CallSite::here(const char* op, const driver::Stream& stream) { return {op, stream, python_stack()}; }
+CallSite CallSite::here(const char* op, const driver::Stream& stream) {
+  auto forward = forward_call();
+  return {op, stream, PythonStack::here(), forward.empty() ? nullptr : std::make_shared<const std::string>(std::move(forward))};
+}
 
 void CallSite::rethrow() const { throw KernelError(current_message(), *this); }
 
 std::string CallSite::describe() const {
   std::ostringstream text;
   text << "Raised by " << op_ << " on " << kDeviceName << ':' << stream_->device().index() << ", stream " << stream_->id() << ". ";
-  const std::string lines = stack_ ? symbolised(*stack_) : std::string();
+  const auto lines = stack_.lines();
   if (lines.empty()) {
     text << "The call came from a thread without Python code, such as those that run backward.\n";
   } else {
     text << "The call was enqueued earlier, from (most recent call last):\n" << lines;
   }
+  if (forward_) text << "The forward call that the gradient is of:\n" << *forward_;
   text << "What was enqueued on the device since then is skipped, and every wait raises this error, until anyaccel.sim.reset_errors().";
   return text.str();
 }

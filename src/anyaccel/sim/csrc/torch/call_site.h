@@ -1,12 +1,11 @@
 #pragma once
-#include <torch/csrc/profiler/combined_traceback.h>
-
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "driver/stream.h"
 #include "torch/interpreter.h"
+#include "torch/python_stack.h"
 
 namespace anyaccel::sim {
 
@@ -23,12 +22,13 @@ class CallSite {
   std::string describe() const;
 
  private:
-  CallSite(const char* op, const driver::Stream& stream, std::shared_ptr<torch::CapturedTraceback> stack)
-      : op_(op), stream_(&stream), stack_(std::move(stack)) {}
+  CallSite(const char* op, const driver::Stream& stream, PythonStack stack, std::shared_ptr<const std::string> forward)
+      : op_(op), stream_(&stream), stack_(std::move(stack)), forward_(std::move(forward)) {}
 
   const char* op_;
   const driver::Stream* stream_;
-  std::shared_ptr<torch::CapturedTraceback> stack_;
+  PythonStack stack_;
+  std::shared_ptr<const std::string> forward_;  ///< the forward call, where anomaly detection knows it
 };
 
 /// To be called in a catch block: throws the current exception on as the one that torch turns into the right Python exception:

@@ -25,7 +25,7 @@ struct Geometry {
   }
 };
 
-std::optional<at::Tensor> some(const std::vector<at::Tensor>& tensors, std::int32_t index) {
+std::optional<at::Tensor> some(const Tensors& tensors, std::int32_t index) {
   return index < 0 ? std::nullopt : std::optional<at::Tensor>(tensors[index]);
 }
 
@@ -49,16 +49,16 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   if (bias && bias->defined()) check_same(input, *bias);
   Geometry geometry{stride.vec(), padding.vec(), dilation.vec(), output_padding.vec(), transposed, groups};
   auto output = at::empty(geometry.output_size(input, weight), input.options(), format_of(input, weight));
-  Operands operands;
-  const auto x = operands.add(input);
-  const auto w = operands.add(weight);
-  const auto b = bias && bias->defined() ? operands.add(*bias) : -1;
-  const auto y = operands.add(output);
-  operands.forget_tensors();
+  auto operands = std::make_unique<Operands>();
+  const auto x = operands->add(input);
+  const auto w = operands->add(weight);
+  const auto b = bias && bias->defined() ? operands->add(*bias) : -1;
+  const auto y = operands->add(output);
+  operands->forget_tensors();
   enqueue(current_stream(input.device().index()), "aten::convolution",
           [operands = std::move(operands), geometry = std::move(geometry), x, w, b, y] {
             const KernelScope scope;
-            const auto tensors = operands.on_cpu();
+            const auto tensors = operands->on_cpu();
             tensors[y].copy_(at::convolution(tensors[x], tensors[w], some(tensors, b), geometry.stride, geometry.padding, geometry.dilation,
                                              geometry.transposed, geometry.output_padding, geometry.groups));
           });
@@ -79,19 +79,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(const at::Te
   if (output_mask[0]) gradients[0] = at::empty(input.sizes(), input.options(), format);
   if (output_mask[1]) gradients[1] = at::empty(weight.sizes(), weight.options(), format);
   if (output_mask[2]) gradients[2] = at::empty({bias_size}, grad_output.options());
-  Operands operands;
-  const auto dy = operands.add(grad_output);
-  const auto x = operands.add(input);
-  const auto w = operands.add(weight);
+  auto operands = std::make_unique<Operands>();
+  const auto dy = operands->add(grad_output);
+  const auto x = operands->add(input);
+  const auto w = operands->add(weight);
   std::array<std::int32_t, 3> places{-1, -1, -1};
   for (std::size_t i = 0; i < places.size(); ++i) {
-    if (output_mask[i]) places[i] = operands.add(gradients[i]);
+    if (output_mask[i]) places[i] = operands->add(gradients[i]);
   }
-  operands.forget_tensors();
+  operands->forget_tensors();
   enqueue(current_stream(input.device().index()), "aten::convolution_backward",
           [operands = std::move(operands), geometry = std::move(geometry), dy, x, w, places, output_mask, bias_size] {
             const KernelScope scope;
-            const auto tensors = operands.on_cpu();
+            const auto tensors = operands->on_cpu();
             const auto [dx, dw, db] = at::convolution_backward(tensors[dy], tensors[x], tensors[w], std::vector<std::int64_t>{bias_size},
                                                                geometry.stride, geometry.padding, geometry.dilation, geometry.transposed,
                                                                geometry.output_padding, geometry.groups, output_mask);

@@ -18,14 +18,14 @@ bool is_pinned(const at::Tensor& tensor) { return runtime().pinned().contains(te
 
 /// Enqueues `to.copy_(from)`. Host tensors are read and written where they are, and kept until then unless they are `pinned`.
 void enqueue_copy(driver::Stream& stream, const at::Tensor& from, const at::Tensor& to, const at::Tensor* pinned = nullptr) {
-  Operands operands;
-  const auto source = operands.add(from);
-  const auto target = operands.add(to);
-  operands.forget_tensors();
-  if (pinned) operands.release_host_memory();
+  auto operands = std::make_unique<Operands>();
+  const auto source = operands->add(from);
+  const auto target = operands->add(to);
+  operands->forget_tensors();
+  if (pinned) operands->release_host_memory();
   enqueue(stream, "aten::copy_", [operands = std::move(operands), source, target] {
     const KernelScope scope;
-    const auto tensors = operands.on_cpu();
+    const auto tensors = operands->on_cpu();
     tensors[target].copy_(tensors[source]);
   });
   if (pinned) driver_call([&] { runtime().pinned().record_stream(pinned->storage().data(), stream); });

@@ -1,23 +1,29 @@
 // The operators that no file of their own writes out: each runs as its CPU kernel, on the current stream, over the device's memory.
+#include "torch/fallback.h"
+
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/empty_strided.h>
 #include <torch/library.h>
 
 #include <exception>
+#include <memory>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 
 #include "torch/call.h"
 #include "torch/infer.h"
 #include "torch/kernel_scope.h"
 #include "torch/plan.h"
 #include "torch/runtime.h"
+#include "torch/tensors.h"
 
 namespace anyaccel::sim {
 namespace {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
+using Values = c10::SmallVector<c10::IValue, 4>;
 
 Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
   const KernelScope scope;
@@ -25,25 +31,25 @@ Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
   auto stack = call.stack(tensors, c10::kCPU);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    TORCH_INTERNAL_ASSERT(tensors[i].sizes() == call.operands().all()[i].layout.sizes, "sim: ", op.schema().name(),
+    TORCH_INTERNAL_ASSERT(tensors[i].sizes() == call.operands().sizes(static_cast<std::int32_t>(i)), "sim: ", op.schema().name(),
                           " resized one of its arguments while it ran.");
   }
   return stack;
 }
 
-at::Tensor allocate(const Layout& layout, c10::DeviceIndex device) {
-  return at::empty_strided(layout.sizes, layout.strides, at::TensorOptions(c10::Device(c10::kPrivateUse1, device)).dtype(layout.dtype));
-}
-
 /// Tensors on the device for what the operator will return.
-std::vector<c10::IValue> allocate(const Outcome& outcome, c10::DeviceIndex device) {
-  std::vector<c10::IValue> results;
+Values allocate(const Outcome& outcome, c10::DeviceIndex device) {
+  Values results;
   for (const auto& result : outcome.returns) {
-    c10::List<at::Tensor> tensors;
-    for (std::size_t i = 0; i < result.layouts.size(); ++i) {
-      tensors.push_back(result.defined[i] ? allocate(result.layouts[i], device) : at::Tensor());
+    const auto make = [&](std::size_t i) { return result.defined[i] ? make_tensor(result.layouts[i], device) : at::Tensor(); };
+    if (!result.is_list) {
+      results.push_back(make(0));
+      continue;
     }
-    results.push_back(result.is_list ? c10::IValue(std::move(tensors)) : c10::IValue(tensors.get(0)));
+    c10::List<at::Tensor> tensors;
+    tensors.reserve(result.layouts.size());
+    for (std::size_t i = 0; i < result.layouts.size(); ++i) tensors.push_back(make(i));
+    results.push_back(std::move(tensors));
   }
   return results;
 }
@@ -59,7 +65,7 @@ bool all_defined(const Outcome& outcome) {
 
 /// Calls `visit` with each tensor of `values`, lists taken apart.
 template <class Visit>
-void each_tensor(const std::vector<c10::IValue>& values, Visit visit) {
+void each_tensor(const Values& values, Visit visit) {
   for (const auto& value : values) {
     if (value.isTensor()) {
       visit(value.toTensor());
@@ -69,17 +75,18 @@ void each_tensor(const std::vector<c10::IValue>& values, Visit visit) {
   }
 }
 
-/// The returns of a finished stack that are no argument handed back.
-std::vector<c10::IValue> fresh_returns(const c10::FunctionSchema& schema, const Stack& stack) {
-  std::vector<c10::IValue> results;
-  for (std::size_t i = 0; i < schema.returns().size(); ++i) {
-    if (!schema.returns()[i].alias_info()) results.push_back(stack[i]);
+/// The returns at the end of a finished stack that are no argument handed back.
+Values fresh_returns(const Plan& plan, const Stack& stack) {
+  Values results;
+  const auto first = stack.size() - plan.returned_arguments.size();
+  for (std::size_t i = 0; i < plan.returned_arguments.size(); ++i) {
+    if (plan.returned_arguments[i] < 0) results.push_back(stack[first + i]);
   }
   return results;
 }
 
 /// Copies what the functional form returned, on the CPU, to where it was promised.
-void deliver(const std::vector<c10::IValue>& results, const std::vector<at::Tensor>& promised, const std::string& op) {
+void deliver(const Values& results, const Tensors& promised, const std::string& op) {
   const KernelScope scope;
   std::size_t next = 0;
   each_tensor(results, [&](const at::Tensor& result) {
@@ -92,23 +99,24 @@ void deliver(const std::vector<c10::IValue>& results, const std::vector<at::Tens
   TORCH_CHECK(next == promised.size(), op, " returned fewer tensors than its Meta kernel says: correct that one, or the CPU kernel.");
 }
 
-/// Enqueues the operator in its functional form; its results are copied to `outputs`.
-void enqueue_functional(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, Call call,
-                        const std::vector<c10::IValue>& outputs) {
-  Operands promised;
-  each_tensor(outputs, [&](const at::Tensor& tensor) {
-    if (tensor.defined()) promised.add(tensor);
-  });
-  promised.forget_tensors();
-  enqueue(stream, plan.name.c_str(), [op, &plan, call = std::move(call), promised = std::move(promised)] {
-    const auto stack = run_on_cpu(op, call);
-    deliver(fresh_returns(op.schema(), stack), promised.on_cpu(), plan.name);
-  });
+/// Enqueues an operator in a form that writes into its arguments and makes nothing.
+void enqueue_in_place(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call) {
+  call->freeze();
+  enqueue(stream, plan.name.c_str(), [&op, call = std::move(call)] { run_on_cpu(op, *call); });
 }
 
-/// Enqueues the operator in the form that writes into outputs, which `call` ends with.
-void enqueue_out_form(const Plan& plan, driver::Stream& stream, Call call) {
-  enqueue(stream, plan.name.c_str(), [op = *plan.out_form, call = std::move(call)] { run_on_cpu(op, call); });
+/// Enqueues an operator in its functional form; its results are copied to `outputs`.
+void enqueue_functional(const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call, const Values& outputs) {
+  auto promised = std::make_unique<Operands>();
+  each_tensor(outputs, [&](const at::Tensor& tensor) {
+    if (tensor.defined()) promised->add(tensor);
+  });
+  promised->forget_tensors();
+  call->freeze();
+  enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), promised = std::move(promised)] {
+    const auto stack = run_on_cpu(plan.op, *call);
+    deliver(fresh_returns(plan, stack), promised->on_cpu(), plan.name);
+  });
 }
 
 /// Tensors on the host that take the place of a call's `out=` arguments, whose shapes only the kernel knows: those it may resize.
@@ -124,29 +132,30 @@ std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::
 }
 
 /// Runs the operator in its turn on the stream while the host waits: its results, or its error, belong to the call.
-std::vector<c10::IValue> run_and_wait(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, Call call, const Stack& stack) {
+Values run_and_wait(const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call, const Stack& stack) {
   struct Answer {
-    std::vector<c10::IValue> results;
+    Values results;
     std::vector<std::pair<std::size_t, at::Tensor>> outputs;
     std::exception_ptr error;
   };
-  const auto device = call.device();
+  const auto& schema = plan.op.schema();
+  const auto device = call->device();
   const auto answer = std::make_shared<Answer>();
-  call.freeze();
-  enqueue(stream, plan.name.c_str(), [op, call = std::move(call), answer] {
+  call->freeze();
+  enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), answer] {
     try {
       const KernelScope scope;
-      auto arguments = call.stack(call.operands().on_cpu(), c10::kCPU);
-      answer->outputs = stand_in_for_outputs(op.schema(), arguments);
-      op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
-      answer->results = fresh_returns(op.schema(), arguments);
+      auto arguments = call->stack(call->operands().on_cpu(), c10::kCPU);
+      answer->outputs = stand_in_for_outputs(plan.op.schema(), arguments);
+      plan.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
+      answer->results = fresh_returns(plan, arguments);
     } catch (...) {
       answer->error = std::current_exception();
     }
   });
   host_wait(plan.name.c_str(), [&] { stream.synchronize(); });
   if (answer->error) std::rethrow_exception(answer->error);
-  const auto first = stack.size() - op.schema().arguments().size();
+  const auto first = stack.size() - schema.arguments().size();
   for (const auto& [place, output] : answer->outputs) {
     const auto& target = stack[first + place].toTensor();
     at::native::resize_output(target, output.sizes());
@@ -185,26 +194,57 @@ void resize_arguments(const Outcome& outcome, const c10::FunctionSchema& schema,
 }
 
 /// Replaces the arguments on `stack` by the returns: arguments handed back, and `results` in order.
-void finish(const c10::FunctionSchema& schema, Stack& stack, std::vector<c10::IValue> results) {
-  const auto count = schema.arguments().size();
+void finish(const Plan& plan, Stack& stack, Values results) {
+  const auto count = plan.op.schema().arguments().size();
   const auto first = stack.size() - count;
-  Stack returns;
-  std::size_t next = 0;
-  for (const auto& result : schema.returns()) {
-    if (!result.alias_info()) {
-      returns.push_back(std::move(results.at(next++)));
-      continue;
-    }
-    for (std::size_t i = 0; i < count; ++i) {
-      const auto* alias = schema.arguments()[i].alias_info();
-      if (alias && *alias == *result.alias_info()) {
-        returns.push_back(stack[first + i]);
-        break;
-      }
-    }
-  }
+  Values returns;
+  auto* result = results.begin();
+  for (const auto argument : plan.returned_arguments) returns.push_back(argument < 0 ? std::move(*result++) : stack[first + argument]);
   torch::jit::drop(stack, count);
   for (auto& value : returns) stack.push_back(std::move(value));
+}
+
+/// While a structured wrapper runs on this thread: which call of an `out=` form is to come from it, and whether it did.
+class Wrapped {
+ public:
+  explicit Wrapped(const Plan& plan) : base_(plan.name), outer_(std::exchange(current_, this)) {
+    if (base_.ends_with('_')) base_.remove_suffix(1);
+  }
+  ~Wrapped() { current_ = outer_; }
+  Wrapped(const Wrapped&) = delete;
+  Wrapped& operator=(const Wrapped&) = delete;
+
+  /// To be asked at every call: true if it is the one that a wrapper has prepared, so that its outputs are what they must be.
+  static bool prepared(const Plan& plan) {
+    if (!current_) return false;
+    ++current_->calls_;
+    return plan.name == current_->base_ && is_written(plan.op.schema().arguments().back());
+  }
+
+  /// True if the wrapper has called its `out=` form and nothing else: all it knew came from the shapes.
+  bool only_shapes_mattered() const noexcept { return calls_ == 1; }
+
+ private:
+  static thread_local Wrapped* current_;
+  std::string_view base_;
+  Wrapped* outer_;
+  int calls_ = 0;
+};
+
+thread_local Wrapped* Wrapped::current_ = nullptr;
+
+/// Runs an operator with a structured kernel for arguments that were not seen before.
+void run_wrapper(const Plan& plan, const Question& question, Stack& stack) {
+  bool only_shapes_mattered = false;
+  {
+    const Wrapped wrapped(plan);
+    plan.wrapper->callBoxed(plan.op, c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), &stack);
+    only_shapes_mattered = wrapped.only_shapes_mattered();
+  }
+  if (!only_shapes_mattered) return;
+  auto outcome = std::make_shared<Outcome>();
+  for (const auto& result : fresh_returns(plan, stack)) outcome->returns.push_back(describe(result));
+  remember(question, std::move(outcome));
 }
 
 void fallback(const OperatorHandle& op, Stack* stack) {
@@ -214,24 +254,37 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(plan.has_cpu_kernel, "sim: ", schema.name(),
                               " has no CPU kernel, and the sim runs operators by their CPU kernels. Register one for the CPU (or for "
                               "PrivateUse1), or call it on CPU tensors.");
-  Call call(schema, *stack);
-  auto& stream = current_stream(call.device());
-  const auto outcome = plan.returns_tensors ? infer(op, call) : nullptr;
-  if (!outcome) return finish(schema, *stack, run_and_wait(op, plan, stream, std::move(call), *stack));
+  auto call = std::make_unique<Call>(schema, *stack);
+  auto& stream = current_stream(call->device());
+  if (Wrapped::prepared(plan)) {
+    enqueue_in_place(plan.op, plan, stream, std::move(call));
+    return finish(plan, *stack, {});
+  }
+  Answer outcome;
+  if (plan.returns_tensors) {
+    const Question question(op, *call);
+    if (auto known = recall(question)) {
+      outcome = std::move(*known);
+    } else if (plan.wrapper) {
+      return run_wrapper(plan, question, *stack);
+    } else {
+      outcome = ask(op, *call);
+      remember(question, outcome);
+    }
+  }
+  if (!outcome) return finish(plan, *stack, run_and_wait(plan, stream, std::move(call), *stack));
 
-  resize_arguments(*outcome, schema, *stack, call);
-  auto outputs = allocate(*outcome, call.device());
-  const bool into_outputs = plan.out_form && all_defined(*outcome);
-  if (into_outputs) {
-    for (const auto& output : outputs) call.append(output.toTensor());
-  }
-  call.freeze();
-  if (into_outputs) {
-    enqueue_out_form(plan, stream, std::move(call));
+  if (!outcome->resized.empty()) resize_arguments(*outcome, schema, *stack, *call);
+  auto outputs = allocate(*outcome, call->device());
+  if (outputs.empty()) {
+    enqueue_in_place(plan.op, plan, stream, std::move(call));
+  } else if (plan.out_form && all_defined(*outcome)) {
+    for (const auto& output : outputs) call->append(output.toTensor());
+    enqueue_in_place(*plan.out_form, plan, stream, std::move(call));
   } else {
-    enqueue_functional(op, plan, stream, std::move(call), outputs);
+    enqueue_functional(plan, stream, std::move(call), outputs);
   }
-  finish(schema, *stack, std::move(outputs));
+  finish(plan, *stack, std::move(outputs));
 }
 
 void refuse(const OperatorHandle& op, c10::DispatchKeySet keys, Stack*) {
@@ -239,17 +292,30 @@ void refuse(const OperatorHandle& op, c10::DispatchKeySet keys, Stack*) {
                               "), which ", op.schema().name(), " was to use. Use a dense tensor, or keep this one on the CPU.");
 }
 
+std::unordered_map<const c10::FunctionSchema*, c10::SafeKernelFunction>& structured_wrappers() {
+  static auto* const wrappers = new std::unordered_map<const c10::FunctionSchema*, c10::SafeKernelFunction>;
+  return *wrappers;
+}
+
 }  // namespace
+
+const c10::SafeKernelFunction* structured_wrapper(const c10::FunctionSchema& schema) {
+  const auto place = structured_wrappers().find(&schema);
+  return place == structured_wrappers().end() ? nullptr : &place->second;
+}
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>()); }
 
-// Where the CPU has a kernel of its own beside a composition that torch would take here, its numbers are the ones to give.
+// Where the CPU has a kernel of its own beside a composition that torch would take here, its numbers are the ones to give. And where
+// torch would take its structured wrapper, what the wrapper finds out is worth remembering.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0) continue;
     const auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
-    if (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+    const bool structured = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
+    if (structured) structured_wrappers().emplace(&op->schema(), op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1));
+    if (structured || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
         op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
       m.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }

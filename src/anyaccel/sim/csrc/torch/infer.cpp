@@ -14,41 +14,45 @@
 namespace anyaccel::sim {
 namespace {
 
+// Looked up by words that lie elsewhere, and kept in words of exactly their number.
+using View = c10::ArrayRef<std::int64_t>;
 using Key = std::vector<std::int64_t>;
-using Answer = std::shared_ptr<const Outcome>;
 
-struct KeyHash {
-  std::size_t operator()(const Key& key) const noexcept {
+struct Hash {
+  using is_transparent = void;
+  std::size_t operator()(View key) const noexcept {
     std::uint64_t hash = key.size();
     for (const auto word : key) {
-      hash ^= static_cast<std::uint64_t>(word) + 0x9e3779b97f4a7c15ULL + (hash << 6) + (hash >> 2);
-      hash *= 0xff51afd7ed558ccdULL;
+      hash = (hash ^ static_cast<std::uint64_t>(word)) * 0x9e3779b97f4a7c15ULL;
+      hash ^= hash >> 32;
     }
-    return hash ^ (hash >> 32);
+    return hash;
   }
+};
+
+struct Equal {
+  using is_transparent = void;
+  bool operator()(View left, View right) const noexcept { return left == right; }
 };
 
 /// Remembered answers, in two generations: when the young one is full the old one goes, so that what is in use stays.
 class Memory {
  public:
-  bool find(const Key& key, Answer& answer) {
+  std::optional<Answer> find(View key) {
     std::shared_lock lock(mutex_);
-    for (auto* generation : {&young_, &old_}) {
-      if (const auto place = generation->find(key); place != generation->end()) {
-        answer = place->second;
-        if (generation == &young_) return true;
-        lock.unlock();
-        put(key, answer);
-        return true;
-      }
-    }
-    return false;
+    if (const auto place = young_.find(key); place != young_.end()) return place->second;
+    const auto place = old_.find(key);
+    if (place == old_.end()) return std::nullopt;
+    const auto answer = place->second;
+    lock.unlock();
+    put(key, answer);
+    return answer;
   }
 
-  void put(const Key& key, const Answer& answer) {
+  void put(View key, const Answer& answer) {
     std::unique_lock lock(mutex_);
     if (young_.size() >= kGeneration) old_ = std::exchange(young_, {});
-    young_.insert_or_assign(key, answer);
+    young_.insert_or_assign(key.vec(), answer);
   }
 
   std::int64_t size() {
@@ -59,7 +63,7 @@ class Memory {
  private:
   static constexpr std::size_t kGeneration = 8192;
   std::shared_mutex mutex_;
-  std::unordered_map<Key, Answer, KeyHash> young_, old_;
+  std::unordered_map<Key, Answer, Hash, Equal> young_, old_;
 };
 
 Memory& memory() {
@@ -67,22 +71,7 @@ Memory& memory() {
   return *instance;
 }
 
-Outcome::Return describe(const c10::IValue& value) {
-  Outcome::Return result;
-  const auto add = [&](const at::Tensor& tensor) {
-    result.defined.push_back(tensor.defined());
-    result.layouts.push_back(tensor.defined() ? Layout::of(tensor) : Layout{});
-  };
-  if (value.isTensor()) {
-    add(value.toTensor());
-  } else {
-    result.is_list = true;
-    for (const c10::IValue& member : value.toListRef()) add(member.toTensor());
-  }
-  return result;
-}
-
-Outcome run(const c10::OperatorHandle& op, const Call& call, const std::vector<at::Tensor>& tensors, c10::DeviceType device) {
+Outcome run(const c10::OperatorHandle& op, const Call& call, const Tensors& tensors, c10::DeviceType device) {
   const auto& schema = op.schema();
   auto stack = call.stack(tensors, device);
   const auto key = device == c10::kMeta ? c10::DispatchKey::Meta : c10::DispatchKey::CPU;
@@ -98,7 +87,7 @@ Outcome run(const c10::OperatorHandle& op, const Call& call, const std::vector<a
     const auto* alias = schema.arguments()[i].alias_info();
     if (!alias || !alias->isWrite()) continue;
     for (const auto operand : call.operands_of(i)) {
-      if (operand < 0 || tensors[operand].sizes() == call.operands().all()[operand].layout.sizes) continue;
+      if (operand < 0 || tensors[operand].sizes() == call.operands().sizes(operand)) continue;
       outcome.resized.push_back({operand, c10::DimVector(tensors[operand].sizes())});
     }
   }
@@ -109,6 +98,23 @@ Outcome run(const c10::OperatorHandle& op, const Call& call, const std::vector<a
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
+
+}  // namespace
+
+Question::Question(const c10::OperatorHandle& op, const Call& call) {
+  key.append({reinterpret_cast<std::int64_t>(&op.schema()),
+              static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
+                  std::int64_t{at::globalContext().deterministicAlgorithms()} << 8});
+  rememberable = call.describe(key);
+}
+
+std::optional<Answer> recall(const Question& question) {
+  return question.rememberable ? memory().find(question.key) : std::nullopt;
+}
+
+void remember(const Question& question, Answer answer) {
+  if (question.rememberable) memory().put(question.key, std::move(answer));
+}
 
 Answer ask(const c10::OperatorHandle& op, const Call& call) {
   Silence silence;
@@ -125,17 +131,19 @@ Answer ask(const c10::OperatorHandle& op, const Call& call) {
   return nullptr;
 }
 
-}  // namespace
-
-std::shared_ptr<const Outcome> infer(const c10::OperatorHandle& op, const Call& call) {
-  Key key{reinterpret_cast<std::int64_t>(&op.schema()), static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())),
-          at::globalContext().deterministicAlgorithms()};
-  const bool rememberable = call.describe(key);
-  Answer answer;
-  if (rememberable && memory().find(key, answer)) return answer;
-  answer = ask(op, call);
-  if (rememberable) memory().put(key, answer);
-  return answer;
+Outcome::Return describe(const c10::IValue& value) {
+  Outcome::Return result;
+  const auto add = [&](const at::Tensor& tensor) {
+    result.defined.push_back(tensor.defined());
+    result.layouts.push_back(tensor.defined() ? Layout::of(tensor) : Layout{});
+  };
+  if (value.isTensor()) {
+    add(value.toTensor());
+  } else {
+    result.is_list = true;
+    for (const c10::IValue& member : value.toListRef()) add(member.toTensor());
+  }
+  return result;
 }
 
 std::int64_t remembered_shapes() { return memory().size(); }

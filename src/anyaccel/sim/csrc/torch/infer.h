@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "torch/call.h"
@@ -29,11 +30,30 @@ struct Outcome {
   std::vector<Resize> resized;
 };
 
+using Answer = std::shared_ptr<const Outcome>;
+
+/// What an outcome depends on: the operator, the call, and the settings of torch that its kernels read.
+struct Question {
+  Question(const c10::OperatorHandle& op, const Call& call);
+
+  Words key;
+  bool rememberable;
+};
+
+/// What was remembered for `question`; nullopt if nothing was. Null where only running the call can tell.
+std::optional<Answer> recall(const Question& question);
+
+/// Remembers an answer, in a table of bounded size that all threads share.
+void remember(const Question& question, Answer answer);
+
 /// The outcome of `call`; null where only running it can tell (shapes that depend on the data, or arguments that the operator refuses).
 ///
 /// It comes from the operator's Meta kernel, or, for the few operators whose Meta kernel says something else than their CPU kernel
-/// does, from the CPU kernel over zeros. Answers are remembered, in a table of bounded size that all threads share.
-std::shared_ptr<const Outcome> infer(const c10::OperatorHandle& op, const Call& call);
+/// does, from the CPU kernel over zeros.
+Answer ask(const c10::OperatorHandle& op, const Call& call);
+
+/// What `value`, a tensor or a list of them, is like.
+Outcome::Return describe(const c10::IValue& value);
 
 /// How many answers are remembered now.
 std::int64_t remembered_shapes();

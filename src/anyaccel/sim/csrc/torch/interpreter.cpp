@@ -1,6 +1,8 @@
 #include "torch/interpreter.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/csrc/python_headers.h>
 
 #ifdef __APPLE__
@@ -26,27 +28,6 @@ bool on_main_thread() noexcept {
 
 bool known_to_python() noexcept { return python_runs() && PyGILState_GetThisThreadState(); }
 
-/// Under anomaly detection a task of backward also knows the forward call; not every torch that sim supports keeps it.
-template <class Stack>
-void append_forward_call(std::ostream& lines, const Stack& stack) {
-  if constexpr (requires { stack.forward_traceback(); }) {
-    if (!stack.forward_traceback()) return;
-    lines << "The forward call that the gradient is of:\n";
-    for (const auto& line : *stack.forward_traceback()) lines << line;
-  }
-}
-
-class WithGil {
- public:
-  WithGil() : state_(PyGILState_Ensure()) {}
-  ~WithGil() { PyGILState_Release(state_); }
-  WithGil(const WithGil&) = delete;
-  WithGil& operator=(const WithGil&) = delete;
-
- private:
-  PyGILState_STATE state_;
-};
-
 }  // namespace
 
 // CPython clears the flag behind this as the first step of its finalization, before other threads lose the GIL for good.
@@ -58,24 +39,21 @@ WithoutGil::~WithoutGil() noexcept(false) {
   if (state_) PyEval_RestoreThread(static_cast<PyThreadState*>(state_));
 }
 
-std::shared_ptr<torch::CapturedTraceback> python_stack() {
-  // torch's bindings release the GIL before they dispatch; gather() takes it again, and must not do so on threads of others.
-  if (!known_to_python()) return nullptr;
-  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
-}
+WithGil::WithGil() : state_(PyGILState_Ensure()) {}
+WithGil::~WithGil() { PyGILState_Release(static_cast<PyGILState_STATE>(state_)); }
 
-std::string symbolised(torch::CapturedTraceback& stack) {
-  if (!python_runs()) return {};
-  WithGil gil;
-  const auto symbols = torch::symbolize({&stack});
-  std::ostringstream lines;
-  const auto& frames = symbols.tracebacks.at(0);
-  for (auto frame = frames.rbegin(); frame != frames.rend(); ++frame) {
-    const auto& at = symbols.all_frames.at(*frame);
-    lines << "  File \"" << at.filename << "\", line " << at.lineno << ", in " << at.funcname << '\n';
-  }
-  append_forward_call(lines, stack);
-  return lines.str();
+std::string forward_call() {
+  if (!torch::autograd::AnomalyMode::is_enabled() || !known_to_python()) return {};
+  std::ostringstream text;
+  const auto append = [&](const auto& stack) {
+    // Not every torch that sim supports keeps it.
+    if constexpr (requires { stack.forward_traceback(); }) {
+      if (!stack.forward_traceback()) return;
+      for (const auto& line : *stack.forward_traceback()) text << line;
+    }
+  };
+  append(*torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false));
+  return text.str();
 }
 
 std::optional<std::string> take_python_exception() {

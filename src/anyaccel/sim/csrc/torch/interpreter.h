@@ -1,8 +1,6 @@
 #pragma once
 #include <c10/util/Exception.h>
-#include <torch/csrc/profiler/combined_traceback.h>
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,11 +24,20 @@ class WithoutGil {
   void* state_;
 };
 
-/// The Python stack of this thread, not yet symbolised; null on a thread that Python does not know.
-std::shared_ptr<torch::CapturedTraceback> python_stack();
+/// Takes the GIL, whether or not this thread holds it.
+class WithGil {
+ public:
+  WithGil();
+  ~WithGil();
+  WithGil(const WithGil&) = delete;
+  WithGil& operator=(const WithGil&) = delete;
 
-/// The lines of `stack` as Python prints them, most recent call last; empty where there are none.
-std::string symbolised(torch::CapturedTraceback& stack);
+ private:
+  int state_;
+};
+
+/// Under anomaly detection, on a thread that runs backward: the forward call that the gradient is of, as Python prints it.
+std::string forward_call();
 
 /// Takes the Python exception that is set on this thread, if one is, and says which.
 std::optional<std::string> take_python_exception();

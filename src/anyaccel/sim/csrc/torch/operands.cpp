@@ -11,6 +11,10 @@
 namespace anyaccel::sim {
 namespace {
 
+constexpr std::int64_t kConjugate = std::int64_t{1} << 60;
+constexpr std::int64_t kNegative = std::int64_t{1} << 61;
+constexpr std::int64_t kWrappedNumber = std::int64_t{1} << 62;
+
 c10::Storage storage_over(void* data, std::size_t bytes) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                             c10::DataPtr(data, c10::Device(c10::kCPU)), /*allocator=*/nullptr,
@@ -29,28 +33,41 @@ c10::Storage zero_storage(std::size_t bytes) {
   return c10::Storage(std::move(storage));
 }
 
-at::Tensor tensor_over(const Operands::Operand& operand, c10::Storage storage, c10::DispatchKey key) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
-                                                         c10::scalarTypeToTypeMeta(operand.layout.dtype));
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(operand.layout.sizes, operand.layout.strides, operand.offset);
-  if (operand.conjugate) impl->_set_conj(true);
-  if (operand.negative) impl->_set_neg(true);
-  if (operand.wrapped_number) impl->set_wrapped_number(true);
-  return tensor;
-}
-
 /// The index of `wanted` in `known`; -1 where it is not there. Calls have few tensors: a scan beats a table.
-template <class T>
-std::int32_t find(const std::vector<const T*>& known, const T* wanted) {
+template <class Known, class T>
+std::int32_t find(const Known& known, const T* wanted) {
   const auto place = std::find(known.begin(), known.end(), wanted);
   return place == known.end() ? -1 : static_cast<std::int32_t>(place - known.begin());
+}
+
+/// True if all elements lie in the storage: the usual case without a look at the strides.
+bool in_bounds(const at::Tensor& tensor) {
+  const auto available = tensor.storage().nbytes();
+  if (tensor.is_contiguous()) {
+    return static_cast<std::uint64_t>(tensor.numel() + tensor.storage_offset()) <= available / tensor.itemsize();
+  }
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset()) <= available;
 }
 
 }  // namespace
 
 Layout Layout::of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides())};
+}
+
+std::int64_t Operands::head(const at::Tensor& tensor, std::int32_t storage) noexcept {
+  return static_cast<std::int64_t>(tensor.scalar_type()) | tensor.dim() << 8 | std::int64_t{storage} << 32 |
+         (tensor.is_conj() ? kConjugate : 0) | (tensor.is_neg() ? kNegative : 0) |
+         (tensor.unsafeGetTensorImpl()->is_wrapped_number() ? kWrappedNumber : 0);
+}
+
+std::int32_t Operands::storage_of(std::int32_t index) const noexcept {
+  return static_cast<std::int32_t>(words_[starts_[index]] >> 32 & 0xffffff);
+}
+
+c10::IntArrayRef Operands::sizes(std::int32_t index) const noexcept {
+  const auto* const words = words_.data() + starts_[index];
+  return {words + 1, static_cast<std::size_t>(words[0] >> 8 & 0xffffff)};
 }
 
 std::int32_t Operands::add_storage(const c10::Storage& storage) {
@@ -66,34 +83,48 @@ std::int32_t Operands::add(const at::Tensor& tensor) {
   const auto* impl = tensor.unsafeGetTensorImpl();
   const auto known = find(impls_, static_cast<const c10::TensorImpl*>(impl));
   if (known >= 0) return known;
-  const auto needed = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset());
-  TORCH_CHECK(tensor.numel() == 0 || needed <= tensor.storage().nbytes(), "A tensor of shape ", tensor.sizes(), " needs ", needed,
-              " bytes of its storage, which has ", tensor.storage().nbytes(),
-              ": the storage was resized or released while the tensor is still in use.");
-  operands_.push_back({Layout::of(tensor), tensor.storage_offset(), add_storage(tensor.storage()), tensor.is_conj(), tensor.is_neg(),
-                       impl->is_wrapped_number()});
+  TORCH_CHECK(tensor.numel() == 0 || in_bounds(tensor), "A tensor of shape ", tensor.sizes(), " needs more bytes of its storage than the ",
+              tensor.storage().nbytes(), " that there are: the storage was resized or released while the tensor is still in use.");
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  starts_.push_back(static_cast<std::int32_t>(words_.size()));
+  words_.push_back(head(tensor, add_storage(tensor.storage())));
+  words_.append(sizes.begin(), sizes.end());
+  words_.append(strides.begin(), strides.end());
+  offsets_.push_back(tensor.storage_offset());
   impls_.push_back(impl);
-  return static_cast<std::int32_t>(operands_.size()) - 1;
+  return static_cast<std::int32_t>(starts_.size()) - 1;
 }
 
 void Operands::refresh(std::int32_t index, const at::Tensor& tensor) {
-  auto& operand = operands_[index];
-  operand.layout = Layout::of(tensor);
-  operand.offset = tensor.storage_offset();
-  storages_[operand.storage].data = tensor.storage().mutable_data();
-  storages_[operand.storage].bytes = tensor.storage().nbytes();
+  const auto storage = storage_of(index);
+  const auto previous = sizes(index).size(), now = static_cast<std::size_t>(tensor.dim());
+  auto* const place = words_.begin() + starts_[index];
+  if (now > previous) {
+    words_.insert(place + 1, 2 * (now - previous), 0);
+  } else {
+    words_.erase(place + 1, place + 1 + 2 * (previous - now));
+  }
+  for (auto later = static_cast<std::size_t>(index) + 1; later < starts_.size(); ++later) {
+    starts_[later] += 2 * (static_cast<std::int32_t>(now) - static_cast<std::int32_t>(previous));
+  }
+  auto* const words = words_.begin() + starts_[index];
+  words[0] = head(tensor, storage);
+  std::copy(tensor.sizes().begin(), tensor.sizes().end(), words + 1);
+  std::copy(tensor.strides().begin(), tensor.strides().end(), words + 1 + now);
+  offsets_[index] = tensor.storage_offset();
+  storages_[storage].data = tensor.storage().mutable_data();
+  storages_[storage].bytes = tensor.storage().nbytes();
 }
 
 void Operands::snapshot_host_tensors() {
-  for (auto& operand : operands_) {
-    if (!is_host(operand)) continue;
-    const auto copy = at::clone(tensor_over(operand, storages_[operand.storage].host, c10::DispatchKey::CPU));
-    operand.layout = Layout::of(copy);
-    operand.offset = 0;
-    operand.conjugate = copy.is_conj();
-    operand.negative = copy.is_neg();
-    operand.storage = static_cast<std::int32_t>(storages_.size());
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
+    // A wrapped number was made for this very call: nobody can change it.
+    if (!is_host(index) || words_[starts_[index]] & kWrappedNumber) continue;
+    const auto copy = at::clone(tensor_over(index, storages_[storage_of(index)].host, c10::DispatchKey::CPU));
+    const auto storage = static_cast<std::int32_t>(storages_.size());
     storages_.push_back({copy.storage().mutable_data(), copy.storage().nbytes(), copy.storage()});
+    words_[starts_[index]] = head(copy, storage);
+    refresh(index, copy);
   }
 }
 
@@ -101,44 +132,50 @@ void Operands::release_host_memory() {
   for (auto& memory : storages_) memory.host = c10::Storage();
 }
 
-void Operands::describe(std::vector<std::int64_t>& key) const {
-  for (const auto& operand : operands_) {
-    const auto dimensions = static_cast<std::int64_t>(operand.layout.sizes.size());
-    key.push_back(static_cast<std::int64_t>(operand.layout.dtype) | dimensions << 8 | std::int64_t{operand.storage + 1} << 32 |
-                  std::int64_t{operand.conjugate} << 60 | std::int64_t{operand.negative} << 61 |
-                  std::int64_t{operand.wrapped_number} << 62);
-    key.insert(key.end(), operand.layout.sizes.begin(), operand.layout.sizes.end());
-    key.insert(key.end(), operand.layout.strides.begin(), operand.layout.strides.end());
-    key.push_back(operand.offset);
-  }
+void Operands::describe(Words& key) const {
+  key.append(words_.begin(), words_.end());
+  // Where memory is shared, what overlaps what matters as well.
+  if (storages_.size() != size()) key.append(offsets_.begin(), offsets_.end());
 }
 
-std::vector<at::Tensor> Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const {
-  std::vector<c10::Storage> storages;
-  storages.reserve(storages_.size());
+at::Tensor Operands::tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key) const {
+  const auto* const words = words_.data() + starts_[index];
+  const auto dimensions = static_cast<std::size_t>(words[0] >> 8 & 0xffffff);
+  const auto dtype = static_cast<at::ScalarType>(words[0] & 0xff);
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype));
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides({words + 1, dimensions}, {words + 1 + dimensions, dimensions}, offsets_[index]);
+  if (words[0] & kConjugate) impl->_set_conj(true);
+  if (words[0] & kNegative) impl->_set_neg(true);
+  if (words[0] & kWrappedNumber) impl->set_wrapped_number(true);
+  return tensor;
+}
+
+Tensors Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const {
+  c10::SmallVector<c10::Storage, 6> storages;
   for (const auto& memory : storages_) storages.push_back(storage_for(memory));
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(operands_.size());
-  for (const auto& operand : operands_) {
-    const auto& memory = storages_[operand.storage];
+  Tensors tensors;
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
+    const auto storage = storage_of(index);
     // Python kernels, also those for Meta, are handed a wrapped number as the Python number that it is.
-    const bool number = operand.wrapped_number && memory.host;
-    tensors.push_back(number ? tensor_over(operand, memory.host, c10::DispatchKey::CPU)
-                             : tensor_over(operand, storages[operand.storage], key));
+    const bool number = words_[starts_[index]] & kWrappedNumber && storages_[storage].host;
+    tensors.push_back(number ? tensor_over(index, storages_[storage].host, c10::DispatchKey::CPU)
+                             : tensor_over(index, storages[storage], key));
   }
   return tensors;
 }
 
-std::vector<at::Tensor> Operands::on_cpu() const {
+Tensors Operands::on_cpu() const {
   return over(c10::DispatchKey::CPU,
               [](const Memory& memory) { return memory.host ? memory.host : storage_over(memory.data, memory.bytes); });
 }
 
-std::vector<at::Tensor> Operands::on_meta() const {
+Tensors Operands::on_meta() const {
   return over(c10::DispatchKey::Meta, [](const Memory& memory) { return meta_storage(memory.bytes); });
 }
 
-std::vector<at::Tensor> Operands::on_zeros() const {
+Tensors Operands::on_zeros() const {
   return over(c10::DispatchKey::CPU, [](const Memory& memory) { return memory.host ? memory.host : zero_storage(memory.bytes); });
 }
 

@@ -1,12 +1,21 @@
 #pragma once
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/DimVector.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstdint>
-#include <vector>
+#include <memory>
+
+#include "torch/pool.h"
 
 namespace anyaccel::sim {
+
+/// Numbers that describe something: equal for what is equal.
+using Words = c10::SmallVector<std::int64_t, 48>;
+
+using Tensors = c10::SmallVector<at::Tensor, 6>;
 
 /// Shape and type of a tensor, without its memory.
 struct Layout {
@@ -15,34 +24,25 @@ struct Layout {
   c10::DimVector strides;
 
   static Layout of(const at::Tensor& tensor);
-  bool operator==(const Layout& other) const { return dtype == other.dtype && sizes == other.sizes && strides == other.strides; }
 };
 
 /// The tensors of one call as plain numbers, so that a task owns no tensor of the device: its memory lives by stream order alone.
 ///
 /// Tensors of the host are kept by their storage, since nothing else orders their end after the task's.
 /// There is one entry per TensorImpl and one storage per StorageImpl: kernels that look for overlap must see the same relations.
-class Operands {
+class Operands : public Pooled<Operands> {
  public:
-  struct Operand {
-    Layout layout;
-    std::int64_t offset = 0;
-    std::int32_t storage = 0;  ///< index among the storages
-    bool conjugate = false;
-    bool negative = false;
-    bool wrapped_number = false;
-  };
-
   /// The index of `tensor`, which is added if it is new.
   std::int32_t add(const at::Tensor& tensor);
 
+  std::size_t size() const noexcept { return starts_.size(); }
+  c10::IntArrayRef sizes(std::int32_t index) const noexcept;
+
   /// True for a tensor of the host.
-  bool is_host(const Operand& operand) const { return static_cast<bool>(storages_[operand.storage].host); }
+  bool is_host(std::int32_t index) const noexcept { return static_cast<bool>(storages_[storage_of(index)].host); }
 
   /// Looks at the tensor again: what was resized has another shape and memory.
   void refresh(std::int32_t index, const at::Tensor& tensor);
-
-  const std::vector<Operand>& all() const noexcept { return operands_; }
 
   /// Replaces the host tensors by copies of their present values, since tasks read them later.
   void snapshot_host_tensors();
@@ -51,16 +51,16 @@ class Operands {
   void release_host_memory();
 
   /// CPU tensors over the same memory. They cannot be resized.
-  std::vector<at::Tensor> on_cpu() const;
+  Tensors on_cpu() const;
 
   /// Meta tensors of the same shapes and alias relations.
-  std::vector<at::Tensor> on_meta() const;
+  Tensors on_meta() const;
 
   /// CPU tensors of the same shapes over zeros: for the few operators whose shapes only the CPU kernel knows.
-  std::vector<at::Tensor> on_zeros() const;
+  Tensors on_zeros() const;
 
   /// Appends all that the shape of a result can depend on: shapes, types, bits and alias relations.
-  void describe(std::vector<std::int64_t>& key) const;
+  void describe(Words& key) const;
 
   /// Forgets which tensors these were. To be called before a task takes the operands.
   void forget_tensors() { impls_.clear(), storage_impls_.clear(); }
@@ -72,13 +72,19 @@ class Operands {
     c10::Storage host;  ///< what keeps host memory alive; empty for memory of the device
   };
 
-  std::vector<at::Tensor> over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const;
+  // An operand's words: one with type, dimensions, storage and bits, then sizes and strides.
+  static std::int64_t head(const at::Tensor& tensor, std::int32_t storage) noexcept;
+  std::int32_t storage_of(std::int32_t index) const noexcept;
+  at::Tensor tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key) const;
+  Tensors over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const;
   std::int32_t add_storage(const c10::Storage& storage);
 
-  std::vector<Operand> operands_;
-  std::vector<Memory> storages_;
-  std::vector<const c10::TensorImpl*> impls_;
-  std::vector<const c10::StorageImpl*> storage_impls_;
+  Words words_;
+  c10::SmallVector<std::int32_t, 6> starts_;   ///< of each operand, in words_
+  c10::SmallVector<std::int64_t, 6> offsets_;  ///< of each operand, in its storage
+  c10::SmallVector<Memory, 6> storages_;
+  c10::SmallVector<const c10::TensorImpl*, 6> impls_;
+  c10::SmallVector<const c10::StorageImpl*, 6> storage_impls_;
 };
 
 }  // namespace anyaccel::sim

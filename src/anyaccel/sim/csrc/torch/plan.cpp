@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "torch/disagreements.h"
+#include "torch/fallback.h"
 
 namespace anyaccel::sim {
 namespace {
@@ -43,12 +44,22 @@ std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
   return std::nullopt;
 }
 
+/// The argument that `result` is, or -1.
+std::int8_t handed_back(const c10::FunctionSchema& schema, const c10::Argument& result) {
+  if (!result.alias_info()) return -1;
+  const auto& arguments = schema.arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].alias_info() && *arguments[i].alias_info() == *result.alias_info()) return static_cast<std::int8_t>(i);
+  }
+  return -1;
+}
+
 Plan make_plan(const OperatorHandle& op) {
   const auto& schema = op.schema();
-  Plan plan;
-  plan.name = schema.name();
+  Plan plan{.name = schema.name(), .op = op};
   bool only_single_tensors = true;
   for (const auto& result : schema.returns()) {
+    plan.returned_arguments.push_back(handed_back(schema, result));
     if (result.alias_info()) {
       plan.is_view |= !result.alias_info()->isWrite();
       only_single_tensors = false;
@@ -58,6 +69,7 @@ Plan make_plan(const OperatorHandle& op) {
       only_single_tensors &= result.type()->kind() == c10::TypeKind::TensorType;
     }
   }
+  plan.wrapper = structured_wrapper(schema);
   plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   if (plan.has_fresh_returns && only_single_tensors && !only_the_cpu_kernel_knows(op.operator_name()))
     plan.out_form = find_out_form(schema);

@@ -1,7 +1,9 @@
 #pragma once
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
+#include <c10/util/SmallVector.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -14,7 +16,10 @@ struct Plan {
   bool returns_tensors = true;     ///< and every one of them is a tensor or a list of them
   bool is_view = false;            ///< returns an alias of an argument
   bool has_cpu_kernel = false;
-  std::optional<c10::OperatorHandle> out_form;  ///< writes into tensors handed to it what this operator returns
+  c10::OperatorHandle op;
+  std::optional<c10::OperatorHandle> out_form;          ///< writes into tensors handed to it what this operator returns
+  const c10::SafeKernelFunction* wrapper = nullptr;     ///< torch's own way to the out= form, which knows shapes, where there is one
+  c10::SmallVector<std::int8_t, 4> returned_arguments;  ///< for each return the argument that is handed back, or -1 for a fresh one
 };
 
 /// The plan of `op`, which lives as long as the process.

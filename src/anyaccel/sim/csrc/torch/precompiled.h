@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
-#include <torch/csrc/profiler/combined_traceback.h>
 #include <torch/library.h>
 
 #include <algorithm>

@@ -1,4 +1,6 @@
 // Memory and shape: what makes a tensor, gives it another shape over the same memory, or another memory.
+#include "torch/tensors.h"
+
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -100,6 +102,11 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
 }
 
 }  // namespace
+
+at::Tensor make_tensor(const Layout& layout, c10::DeviceIndex device) {
+  const c10::DeviceGuard guard(c10::Device(c10::kPrivateUse1, device));
+  return fresh(at::detail::empty_strided_generic(layout.sizes, layout.strides, c10::GetAllocator(c10::kPrivateUse1), kKeys, layout.dtype));
+}
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
