@@ -60,59 +60,62 @@ bool describe_value(const c10::IValue& value, Words& key) {
 Call::Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) {
   const auto& parameters = schema.arguments();
   const auto first = stack.size() - parameters.size();
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    const auto& value = stack[first + i];
-    if (value.isTensor()) {
-      words_.push_back(head(kTensor, 0, take(value.toTensor(), parameters[i], false)));
-    } else if (value.isTensorList() || value.isOptionalTensorList()) {
-      take_list(value, parameters[i]);
-    } else if (value.isGenerator() || (value.isNone() && is_generator(parameters[i]))) {
-      words_.push_back(head(kGenerator, 0));
-      has_generator_ = true;
-      if (!value.isNone()) generator_ = value.toGenerator();
-    } else {
-      take_value(value);
-    }
-  }
-  TORCH_CHECK(!other_device_ || !has_tensor_, "Expected all tensors to be on the same device, but found at least two devices, ",
-              c10::Device(c10::kPrivateUse1, device_), " and ", *other_device_, "! (in ", schema.name(), ")");
-  if (device_ < 0) device_ = current_device();
+  for (std::size_t i = 0; i < parameters.size(); ++i) take(stack[first + i], parameters[i]);
+  check_devices(schema);
 }
 
-std::int32_t Call::take(const at::Tensor& tensor, const c10::Argument& argument, bool index) {
-  if (!tensor.defined()) return -1;
-  // As CUDA does, which the host waits for.
-  if (index && has_tensor_ && tensor.is_cpu() && tensor.dim() > 0) {
-    return operands_.add(tensor.to(c10::Device(c10::kPrivateUse1, device_)));
-  }
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided, "sim has no tensors of layout ", tensor.layout(), " (argument ",
-                              argument.name(), "). Use a dense tensor, or keep this one on the CPU.");
-  if (tensor.is_privateuseone()) {
-    const auto device = tensor.device().index();
-    if (has_tensor_ && device != device_) other_device_ = tensor.device();
-    if (!has_tensor_) device_ = device;
-    has_tensor_ = true;
+void Call::take(const c10::IValue& value, const c10::Argument& parameter) {
+  if (value.isTensor()) {
+    take(value.toTensor(), parameter);
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    take_list(value, parameter);
+  } else if (value.isGenerator() || (value.isNone() && is_generator(parameter))) {
+    words_.push_back(head(kGenerator, 0));
+    has_generator_ = true;
+    if (!value.isNone()) generator_ = value.toGenerator();
   } else {
-    const bool written = argument.alias_info() && argument.alias_info()->isWrite();
-    if (!tensor.is_cpu() || written || tensor.dim() > 0) other_device_ = tensor.device();
+    take_value(value);
   }
-  return operands_.add(tensor);
 }
 
-void Call::take_list(const c10::IValue& value, const c10::Argument& argument) {
+void Call::take_list(const c10::IValue& value, const c10::Argument& parameter) {
   const bool optional = value.isOptionalTensorList();
   const auto members = value.toListRef();
   words_.push_back(head(optional ? kOptionalTensors : kTensors, members.size()));
-  for (const auto& member : members) words_.push_back(member.isTensor() ? take(member.toTensor(), argument, optional) : -1);
+  for (const auto& member : members) words_.push_back(member.isTensor() ? add(member.toTensor(), parameter, optional) : -1);
 }
 
-void Call::take_value(const c10::IValue& value) {
+void Call::take_value(c10::IValue value) {
   if (value.isDevice() && value.toDevice().is_privateuseone() && !has_tensor_) device_ = value.toDevice().index();
   const auto place = words_.size();
   words_.push_back(0);
   describable_ &= describe_value(value, words_);
   words_[place] = head(kValue, words_.size() - place - 1);
-  values_.push_back(value);
+  values_.push_back(std::move(value));
+}
+
+std::int32_t Call::add(const at::Tensor& tensor, const c10::Argument& parameter, bool index) {
+  if (!tensor.defined()) return -1;
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == at::kStrided, "sim has no tensors of layout ", tensor.layout(), " (argument ",
+                              parameter.name(), "). Use a dense tensor, or keep this one on the CPU.");
+  if (tensor.is_privateuseone()) {
+    const auto device = tensor.get_device();
+    if (has_tensor_ && device != device_) other_device_ = tensor.device();
+    if (!has_tensor_) device_ = static_cast<c10::DeviceIndex>(device);
+    has_tensor_ = true;
+  } else if (index && has_tensor_ && tensor.is_cpu() && tensor.dim() > 0) {
+    return operands_.add(tensor.to(c10::Device(c10::kPrivateUse1, device_)));  // as CUDA does, and the host waits for it
+  } else {
+    const bool written = parameter.alias_info() && parameter.alias_info()->isWrite();
+    if (!tensor.is_cpu() || written || tensor.dim() > 0) other_device_ = tensor.device();
+  }
+  return operands_.add(tensor);
+}
+
+void Call::check_devices(const c10::FunctionSchema& schema) {
+  TORCH_CHECK(!other_device_ || !has_tensor_, "Expected all tensors to be on the same device, but found at least two devices, ",
+              c10::Device(c10::kPrivateUse1, device_), " and ", *other_device_, "! (in ", schema.name(), ")");
+  if (device_ < 0) device_ = current_device();
 }
 
 Call::Indices Call::operands_of(std::size_t index) const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <ATen/core/IListRef.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
 #include <c10/util/SmallVector.h>
@@ -20,6 +21,14 @@ class Call : public Pooled<Call> {
   /// Reads the arguments of `schema` off the end of `stack`, which stays as it is. Raises unless every tensor is on one device, but for
   /// the CPU tensors that CUDA takes as well: those without dimensions, and indices.
   Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack);
+
+  /// The same from arguments that were not put on a stack.
+  template <class... Arguments>
+  explicit Call(const c10::FunctionSchema& schema, const Arguments&... arguments) {
+    const auto* parameter = schema.arguments().data();
+    (take(arguments, *parameter++), ...);
+    check_devices(schema);
+  }
 
   /// The device that the call is for: that of its tensors, or the one it names, or the current one.
   c10::DeviceIndex device() const noexcept { return device_; }
@@ -56,9 +65,27 @@ class Call : public Pooled<Call> {
   static std::size_t following(std::int64_t head) noexcept { return static_cast<std::size_t>(head >> 8 & 0xffffff); }
   static std::int32_t operand_of(std::int64_t head) noexcept { return static_cast<std::int32_t>(head >> 32); }
 
-  std::int32_t take(const at::Tensor& tensor, const c10::Argument& argument, bool index);
-  void take_list(const c10::IValue& value, const c10::Argument& argument);
-  void take_value(const c10::IValue& value);
+  void take(const c10::IValue& value, const c10::Argument& parameter);
+  void take(const at::Tensor& tensor, const c10::Argument& parameter) { words_.push_back(head(kTensor, 0, add(tensor, parameter, false))); }
+  void take(const std::optional<at::Tensor>& tensor, const c10::Argument& parameter) {
+    tensor ? take(*tensor, parameter) : take_value(c10::IValue());
+  }
+  void take(at::TensorList tensors, const c10::Argument& parameter) { take_list(tensors, parameter); }
+  void take(const at::ITensorListRef& tensors, const c10::Argument& parameter) { take_list(tensors, parameter); }
+  template <class T>
+  void take(const T& value, const c10::Argument&) {
+    take_value(c10::IValue(value));
+  }
+
+  template <class List>
+  void take_list(const List& tensors, const c10::Argument& parameter) {
+    words_.push_back(head(kTensors, tensors.size()));
+    for (const auto& tensor : tensors) words_.push_back(add(tensor, parameter, false));
+  }
+  void take_list(const c10::IValue& value, const c10::Argument& parameter);
+  void take_value(c10::IValue value);
+  std::int32_t add(const at::Tensor& tensor, const c10::Argument& parameter, bool index);
+  void check_devices(const c10::FunctionSchema& schema);
 
   Operands operands_;
   Words words_;

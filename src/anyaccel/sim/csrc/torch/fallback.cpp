@@ -12,6 +12,7 @@
 #include <unordered_map>
 
 #include "torch/call.h"
+#include "torch/hot.h"
 #include "torch/infer.h"
 #include "torch/kernel_scope.h"
 #include "torch/plan.h"
@@ -23,7 +24,6 @@ namespace {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
-using Values = c10::SmallVector<c10::IValue, 4>;
 
 Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
   const KernelScope scope;
@@ -247,44 +247,35 @@ void run_wrapper(const Plan& plan, const Question& question, Stack& stack) {
   remember(question, std::move(outcome));
 }
 
-void fallback(const OperatorHandle& op, Stack* stack) {
-  const auto& schema = op.schema();
-  const auto& plan = plan_of(op);
-  TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view, "sim: ", schema.name(), " returns a view, and no kernel of the sim makes it.");
-  TORCH_CHECK_NOT_IMPLEMENTED(plan.has_cpu_kernel, "sim: ", schema.name(),
-                              " has no CPU kernel, and the sim runs operators by their CPU kernels. Register one for the CPU (or for "
-                              "PrivateUse1), or call it on CPU tensors.");
-  auto call = std::make_unique<Call>(schema, *stack);
+/// Enqueues a call whose outcome is known, and returns its fresh results.
+Values enqueue_known(const Plan& plan, std::unique_ptr<Call> call, const Outcome& outcome) {
   auto& stream = current_stream(call->device());
-  if (Wrapped::prepared(plan)) {
-    enqueue_in_place(plan.op, plan, stream, std::move(call));
-    return finish(plan, *stack, {});
-  }
-  Answer outcome;
-  if (plan.returns_tensors) {
-    const Question question(op, *call);
-    if (auto known = recall(question)) {
-      outcome = std::move(*known);
-    } else if (plan.wrapper) {
-      return run_wrapper(plan, question, *stack);
-    } else {
-      outcome = ask(op, *call);
-      remember(question, outcome);
-    }
-  }
-  if (!outcome) return finish(plan, *stack, run_and_wait(plan, stream, std::move(call), *stack));
-
-  if (!outcome->resized.empty()) resize_arguments(*outcome, schema, *stack, *call);
-  auto outputs = allocate(*outcome, call->device());
+  auto outputs = allocate(outcome, call->device());
   if (outputs.empty()) {
     enqueue_in_place(plan.op, plan, stream, std::move(call));
-  } else if (plan.out_form && all_defined(*outcome)) {
+  } else if (plan.out_form && all_defined(outcome)) {
     for (const auto& output : outputs) call->append(output.toTensor());
     enqueue_in_place(*plan.out_form, plan, stream, std::move(call));
   } else {
     enqueue_functional(plan, stream, std::move(call), outputs);
   }
-  finish(plan, *stack, std::move(outputs));
+  return outputs;
+}
+
+/// Runs a call that `start` did not know.
+Values run_unknown(const Plan& plan, std::unique_ptr<Call> call, const Stack& stack) {
+  auto& stream = current_stream(call->device());
+  if (plan.returns_tensors) {
+    const Question question(plan.op, *call);
+    const auto known = recall(question);
+    const auto outcome = known ? *known : ask(plan.op, *call);
+    if (!known) remember(question, outcome);
+    if (outcome) {
+      resize_arguments(*outcome, plan.op.schema(), stack, *call);
+      return enqueue_known(plan, std::move(call), *outcome);
+    }
+  }
+  return run_and_wait(plan, stream, std::move(call), stack);
 }
 
 void refuse(const OperatorHandle& op, c10::DispatchKeySet keys, Stack*) {
@@ -298,6 +289,37 @@ std::unordered_map<const c10::FunctionSchema*, c10::SafeKernelFunction>& structu
 }
 
 }  // namespace
+
+bool start(const Plan& plan, std::unique_ptr<Call>& call, Values& results) {
+  if (Wrapped::prepared(plan)) {
+    auto& stream = current_stream(call->device());
+    enqueue_in_place(plan.op, plan, stream, std::move(call));
+    return true;
+  }
+  if (!plan.returns_tensors) return false;
+  const auto known = recall(Question(plan.op, *call));
+  if (!known || !*known || !(*known)->resized.empty()) return false;
+  results = enqueue_known(plan, std::move(call), **known);
+  return true;
+}
+
+void fallback(const OperatorHandle& op, Stack* stack) {
+  const auto& schema = op.schema();
+  const auto& plan = plan_of(op);
+  TORCH_CHECK_NOT_IMPLEMENTED(!plan.is_view, "sim: ", schema.name(), " returns a view, and no kernel of the sim makes it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(plan.has_cpu_kernel, "sim: ", schema.name(),
+                              " has no CPU kernel, and the sim runs operators by their CPU kernels. Register one for the CPU (or for "
+                              "PrivateUse1), or call it on CPU tensors.");
+  auto call = std::make_unique<Call>(schema, *stack);
+  Values results;
+  if (!start(plan, call, results)) {
+    if (plan.wrapper) {
+      if (const Question question(op, *call); !recall(question)) return run_wrapper(plan, question, *stack);
+    }
+    results = run_unknown(plan, std::move(call), *stack);
+  }
+  finish(plan, *stack, std::move(results));
+}
 
 const c10::SafeKernelFunction* structured_wrapper(const c10::FunctionSchema& schema) {
   const auto place = structured_wrappers().find(&schema);
@@ -315,8 +337,11 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     if (!op || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     const bool structured = op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional);
     if (structured) structured_wrappers().emplace(&op->schema(), op->getComputedKernelForDispatchKey(c10::DispatchKey::PrivateUse1));
-    if (structured || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
-        op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    auto hot = hot_kernel(name);
+    if (hot) {
+      m.impl(toString(name).c_str(), std::move(*hot));
+    } else if (structured || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+               op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
       m.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
   }

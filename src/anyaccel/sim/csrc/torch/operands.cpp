@@ -41,12 +41,10 @@ std::int32_t find(const Known& known, const T* wanted) {
 }
 
 /// True if all elements lie in the storage: the usual case without a look at the strides.
-bool in_bounds(const at::Tensor& tensor) {
-  const auto available = tensor.storage().nbytes();
-  if (tensor.is_contiguous()) {
-    return static_cast<std::uint64_t>(tensor.numel() + tensor.storage_offset()) <= available / tensor.itemsize();
-  }
-  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(), tensor.storage_offset()) <= available;
+bool in_bounds(const c10::TensorImpl& tensor, std::size_t available) {
+  const auto item = tensor.dtype().itemsize();
+  if (tensor.is_contiguous()) return static_cast<std::uint64_t>(tensor.numel() + tensor.storage_offset()) <= available / item;
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), item, tensor.storage_offset()) <= available;
 }
 
 }  // namespace
@@ -55,10 +53,11 @@ Layout Layout::of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), c10::DimVector(tensor.sizes()), c10::DimVector(tensor.strides())};
 }
 
-std::int64_t Operands::head(const at::Tensor& tensor, std::int32_t storage) noexcept {
-  return static_cast<std::int64_t>(tensor.scalar_type()) | tensor.dim() << 8 | std::int64_t{storage} << 32 |
-         (tensor.is_conj() ? kConjugate : 0) | (tensor.is_neg() ? kNegative : 0) |
-         (tensor.unsafeGetTensorImpl()->is_wrapped_number() ? kWrappedNumber : 0);
+std::int64_t Operands::head(const c10::TensorImpl& tensor, std::int32_t storage) noexcept {
+  const auto keys = tensor.key_set();
+  return static_cast<std::int64_t>(c10::typeMetaToScalarType(tensor.dtype())) | tensor.dim() << 8 | std::int64_t{storage} << 32 |
+         (keys.has(c10::DispatchKey::Conjugate) ? kConjugate : 0) | (keys.has(c10::DispatchKey::Negative) ? kNegative : 0) |
+         (tensor.is_wrapped_number() ? kWrappedNumber : 0);
 }
 
 std::int32_t Operands::storage_of(std::int32_t index) const noexcept {
@@ -74,23 +73,28 @@ std::int32_t Operands::add_storage(const c10::Storage& storage) {
   auto* impl = storage.unsafeGetStorageImpl();
   const auto known = find(storage_impls_, static_cast<const c10::StorageImpl*>(impl));
   if (known >= 0) return known;
-  storages_.push_back({impl->mutable_data(), impl->nbytes(), storage.device().is_cpu() ? storage : c10::Storage()});
+  storages_.push_back({impl->mutable_data(), impl->nbytes(), impl->device_type() == c10::kCPU ? storage : c10::Storage()});
   storage_impls_.push_back(impl);
   return static_cast<std::int32_t>(storages_.size()) - 1;
 }
 
 std::int32_t Operands::add(const at::Tensor& tensor) {
-  const auto* impl = tensor.unsafeGetTensorImpl();
-  const auto known = find(impls_, static_cast<const c10::TensorImpl*>(impl));
+  const auto* const impl = tensor.unsafeGetTensorImpl();
+  const auto known = find(impls_, impl);
   if (known >= 0) return known;
-  TORCH_CHECK(tensor.numel() == 0 || in_bounds(tensor), "A tensor of shape ", tensor.sizes(), " needs more bytes of its storage than the ",
-              tensor.storage().nbytes(), " that there are: the storage was resized or released while the tensor is still in use.");
-  const auto sizes = tensor.sizes(), strides = tensor.strides();
-  starts_.push_back(static_cast<std::int32_t>(words_.size()));
-  words_.push_back(head(tensor, add_storage(tensor.storage())));
-  words_.append(sizes.begin(), sizes.end());
-  words_.append(strides.begin(), strides.end());
-  offsets_.push_back(tensor.storage_offset());
+  const auto storage = add_storage(impl->unsafe_storage());
+  TORCH_CHECK(impl->numel() == 0 || in_bounds(*impl, storages_[storage].bytes), "A tensor of shape ", tensor.sizes(),
+              " needs more bytes of its storage than the ", storages_[storage].bytes,
+              " that there are: the storage was resized or released while the tensor is still in use.");
+  const auto sizes = impl->sizes(), strides = impl->strides();
+  const auto start = words_.size();
+  starts_.push_back(static_cast<std::int32_t>(start));
+  words_.resize_for_overwrite(start + 1 + 2 * sizes.size());
+  auto* const words = words_.data() + start;
+  words[0] = head(*impl, storage);
+  std::copy(sizes.begin(), sizes.end(), words + 1);
+  std::copy(strides.begin(), strides.end(), words + 1 + sizes.size());
+  offsets_.push_back(impl->storage_offset());
   impls_.push_back(impl);
   return static_cast<std::int32_t>(starts_.size()) - 1;
 }
@@ -108,7 +112,7 @@ void Operands::refresh(std::int32_t index, const at::Tensor& tensor) {
     starts_[later] += 2 * (static_cast<std::int32_t>(now) - static_cast<std::int32_t>(previous));
   }
   auto* const words = words_.begin() + starts_[index];
-  words[0] = head(tensor, storage);
+  words[0] = head(*tensor.unsafeGetTensorImpl(), storage);
   std::copy(tensor.sizes().begin(), tensor.sizes().end(), words + 1);
   std::copy(tensor.strides().begin(), tensor.strides().end(), words + 1 + now);
   offsets_[index] = tensor.storage_offset();
@@ -123,7 +127,7 @@ void Operands::snapshot_host_tensors() {
     const auto copy = at::clone(tensor_over(index, storages_[storage_of(index)].host, c10::DispatchKey::CPU));
     const auto storage = static_cast<std::int32_t>(storages_.size());
     storages_.push_back({copy.storage().mutable_data(), copy.storage().nbytes(), copy.storage()});
-    words_[starts_[index]] = head(copy, storage);
+    words_[starts_[index]] = head(*copy.unsafeGetTensorImpl(), storage);
     refresh(index, copy);
   }
 }

@@ -73,7 +73,7 @@ class Operands : public Pooled<Operands> {
   };
 
   // An operand's words: one with type, dimensions, storage and bits, then sizes and strides.
-  static std::int64_t head(const at::Tensor& tensor, std::int32_t storage) noexcept;
+  static std::int64_t head(const c10::TensorImpl& tensor, std::int32_t storage) noexcept;
   std::int32_t storage_of(std::int32_t index) const noexcept;
   at::Tensor tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key) const;
   Tensors over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const;
