@@ -104,7 +104,8 @@ std::int32_t Call::add(const at::Tensor& tensor, const c10::Argument& parameter,
     if (!has_tensor_) device_ = static_cast<c10::DeviceIndex>(device);
     has_tensor_ = true;
   } else if (index && has_tensor_ && tensor.is_cpu() && tensor.dim() > 0) {
-    return operands_.add(tensor.to(c10::Device(c10::kPrivateUse1, device_)));  // as CUDA does, and the host waits for it
+    copies_.push_back(tensor.to(c10::Device(c10::kPrivateUse1, device_)));  // as CUDA does, and the host waits for it
+    return operands_.add(copies_.back());
   } else {
     const bool written = parameter.alias_info() && parameter.alias_info()->isWrite();
     if (!tensor.is_cpu() || written || tensor.dim() > 0) other_device_ = tensor.device();
@@ -141,6 +142,7 @@ void Call::freeze() {
   generator_.reset();
   operands_.snapshot_host_tensors();
   operands_.forget_tensors();
+  copies_.clear();
 }
 
 torch::jit::Stack Call::stack(const Tensors& tensors, c10::DeviceType device) const {

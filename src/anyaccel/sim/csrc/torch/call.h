@@ -90,6 +90,7 @@ class Call : public Pooled<Call> {
   Operands operands_;
   Words words_;
   c10::SmallVector<c10::IValue, 6> values_;  ///< of the arguments that are no tensors
+  Tensors copies_;                           ///< of indices on the host; kept while tensors are told apart by address
   std::optional<at::Generator> generator_;
   std::optional<Philox> philox_;
   std::optional<c10::Device> other_device_;  ///< of a tensor that must not be elsewhere, for the message
