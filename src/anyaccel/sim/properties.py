@@ -81,10 +81,8 @@ def can_device_access_peer(device: int | str | torch.device, peer_device: int | 
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """List the dtypes that autocast may use; with none, torch.autocast warns and switches itself off. Blocks the host: no."""
-    # Where the extension registers no autocast kernels, every op under autocast would raise.
-    has_kernels = torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", "AutocastPrivateUse1")
-    return [torch.float16, torch.bfloat16] if has_kernels else []
+    """List the dtypes that autocast may use; with another one torch.autocast warns and switches itself off. Blocks the host: no."""
+    return [torch.float16, torch.bfloat16]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
