@@ -170,7 +170,8 @@ torch::jit::Stack Call::stack(const Tensors& tensors, c10::DeviceType device) co
         break;
       }
       case kGenerator:
-        stack.emplace_back(philox_ && device == c10::kCPU ? c10::IValue(cpu_generator(*philox_)) : c10::IValue());
+        // Asked only for its shapes, a CPU kernel has no numbers to draw yet, and must not take the host's.
+        stack.emplace_back(device == c10::kCPU ? c10::IValue(cpu_generator(philox_.value_or(Philox{}))) : c10::IValue());
         break;
       case kValue:
         stack.push_back(value->isDevice() && value->toDevice().is_privateuseone() ? c10::IValue(c10::Device(device)) : *value);

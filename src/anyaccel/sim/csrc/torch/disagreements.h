@@ -35,6 +35,8 @@ inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
       "aten::_cummax_helper",
       "aten::_cummin_helper",
       "aten::_logcumsumexp",
+      "aten::_sample_dirichlet",
+      "aten::binomial",
       "aten::geqrf",
   };
   return names.contains(c10::toString(op));
