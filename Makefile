@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # Each pytest worker runs kernels on threads of its own.
 JOBS ?= 2
-CXX_FILES = $(shell find src tests -name '*.h' -o -name '*.cpp')
+CXX_FILES = $(shell find src tests benchmarks -name '*.h' -o -name '*.cpp')
 
 .DEFAULT_GOAL := help
 .PHONY: help install sim demo test lint format bench clean

@@ -18,21 +18,23 @@ from rich.table import Table
 
 from benchmarks.compare import Result
 
-GROUPS = ("tiny", "training", "streams", "allocation", "copies", "api", "imports")
+GROUPS = ("tiny", "shapes", "training", "streams", "allocation", "copies", "memory", "api", "imports")
 RESULTS = Path(__file__).parent / "RESULTS.md"
-HEAD = ("group", "what", "against", "its time", "our time", "ratio", "quartiles")
+HEAD = ("group", "what", "against", "its", "ours", "ratio", "goal", "quartiles")
 
 
-def duration(seconds: float) -> str:
-    for unit, scale in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
+SCALES = {"s": (("s", 1), ("ms", 1e3), ("µs", 1e6), ("ns", 1e9)), "bytes": (("MiB", 2**-20),)}
+
+
+def quantity(value: float, unit: str) -> str:
+    name, scale = next((each for each in SCALES[unit] if value * each[1] >= 1), SCALES[unit][-1])
+    return f"{value * scale:.3g} {name}"
 
 
 def cells(result: Result) -> tuple[str, ...]:
-    times = duration(result.yardstick_s), duration(result.subject_s)
-    return result.group, result.name, result.yardstick, *times, f"{result.ratio:.2f}", f"{result.low:.2f} to {result.high:.2f}"
+    figures = quantity(result.its, result.unit), quantity(result.ours, result.unit)
+    goal = "" if result.goal is None else f"{result.goal:.2f}{' missed' if result.ratio > result.goal else ''}"
+    return result.group, result.name, result.yardstick, *figures, f"{result.ratio:.2f}", goal, f"{result.low:.2f} to {result.high:.2f}"
 
 
 def machine() -> str:
@@ -48,8 +50,8 @@ def record(results: list[Result], command: str) -> None:
     RESULTS.write_text(
         "# Results\n\n"
         f"`{command}` on {machine()}; torch {torch.__version__}, Python {platform.python_version()}.\n\n"
-        "In each line yardstick and subject took turns in one process. Times are medians per call; the ratio is our time over its time,\n"
-        "the median of the rounds, and the quartiles say how far the rounds spread. Below 1 we are faster.\n\n"
+        "In each line yardstick and subject took turns. Figures are medians, times are per call; the ratio is ours over its, the median\n"
+        "of the rounds, and the quartiles say how far the rounds spread. Below 1 we are better; a goal is the largest ratio we want.\n\n"
         f"{table}\n"
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Measurement = Callable[[], float]
@@ -13,17 +13,31 @@ Measurement = Callable[[], float]
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the table. Times are medians in seconds per call; the ratio is subject / yardstick, round by round."""
+    """One line of the table: medians of what was measured; the ratio is subject / yardstick, round by round.
+
+    Attributes:
+        group: the file it comes from.
+        name: what is measured.
+        yardstick: what it is measured against.
+        its: the yardstick's figure, in `unit`.
+        ours: the subject's.
+        ratio: ours / its, the median of the rounds.
+        low: the lower quartile of the rounds.
+        high: the upper quartile.
+        goal: the ratio that we want to stay below; None where there is none.
+        unit: "s" (per call) or "bytes".
+    """
 
     group: str
     name: str
     yardstick: str
-    yardstick_s: float
-    subject_s: float
+    its: float
+    ours: float
     ratio: float
     low: float
     high: float
-    rounds: int
+    goal: float | None = None
+    unit: str = "s"
 
 
 def timed(call: Callable[[], object], calls: int, settle: Callable[[], object] | None = None, *, to_the_end: bool = False) -> Measurement:
@@ -53,14 +67,29 @@ def timed(call: Callable[[], object], calls: int, settle: Callable[[], object] |
 
 
 def compare(
-    group: str, name: str, yardstick: str, measure_yardstick: Measurement, measure_subject: Measurement, rounds: int = 31
+    group: str,
+    name: str,
+    yardstick: str,
+    measure_yardstick: Measurement,
+    measure_subject: Measurement,
+    rounds: int = 31,
+    *,
+    warm_up: int = 2,
+    goal: float | None = None,
+    unit: str = "s",
 ) -> Result:
-    """Measures both in turn, `rounds` times after two for warming up; the ratio is the median, low and high are its quartiles."""
+    """Measures both in turn, `rounds` times after `warm_up`; the ratio is the median, low and high are its quartiles."""
     gc.collect()
     gc.disable()
-    pairs = [(measure_yardstick(), measure_subject()) for _ in range(rounds + 2)][2:]
+    pairs = [(measure_yardstick(), measure_subject()) for _ in range(warm_up + rounds)][warm_up:]
     gc.enable()
-    ratios = [subject / reference for reference, subject in pairs]
-    low, ratio, high = statistics.quantiles(ratios, n=4)
-    reference_s, subject_s = (statistics.median(column) for column in zip(*pairs, strict=True))
-    return Result(group, name, yardstick, reference_s, subject_s, ratio, low, high, rounds)
+    low, ratio, high = statistics.quantiles([ours / its for its, ours in pairs], n=4)
+    its, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return Result(group, name, yardstick, its, ours, ratio, low, high, goal, unit)
+
+
+def geometric_mean(results: Sequence[Result], name: str, goal: float) -> Result:
+    """One line for several of the same group, yardstick and unit."""
+    first = results[0]
+    means = [statistics.geometric_mean(getattr(result, field) for result in results) for field in ("its", "ours", "ratio", "low", "high")]
+    return Result(first.group, name, first.yardstick, *means, goal, first.unit)
