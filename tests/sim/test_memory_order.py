@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+
 import pytest
 import torch
 
@@ -127,3 +130,41 @@ def test_pinned_memory_is_not_reused_while_a_copy_is_pending() -> None:
         assert other.data_ptr() != address
     assert x.sum().item() == SIZE
     assert torch.empty(SIZE, pin_memory=True).data_ptr() == address
+
+
+def test_out_of_memory_waits_for_the_work_of_all_streams_and_leaves_it_right() -> None:
+    _, total = torch.accelerator.get_memory_info()
+    start, current = torch.accelerator.memory_allocated(), torch.accelerator.current_stream()
+    streams, sums, failures = [torch.Stream("sim") for _ in range(8)], [], []
+    x = torch.ones(SIZE, device="sim")
+    current.synchronize()
+    before = torch.accelerator.memory_stats()
+
+    def ask_for_too_much() -> None:
+        try:
+            torch.empty(total, dtype=torch.uint8, device="sim")
+        except torch.OutOfMemoryError as error:
+            failures.append(error)
+
+    asking = threading.Thread(target=ask_for_too_much)
+    with contextlib.ExitStack() as held:
+        for factor, stream in enumerate(streams):
+            held.enter_context(acc.sim.hold(stream))
+            with acc.stream(stream):
+                sums.append((x * factor).sum())  # the product is freed, and its segment would be unused but for the work
+            x.record_stream(stream)
+        del x
+        asking.start()
+        while torch.accelerator.memory_stats()["num_alloc_retries"] == before["num_alloc_retries"]:
+            assert asking.is_alive() or failures
+        assert not failures, "the memory was given back while work was pending that uses it"
+    asking.join()
+    assert len(failures) == 1
+    assert [int(each.item()) for each in sums] == [factor * SIZE for factor in range(8)]
+    after = torch.accelerator.memory_stats()
+    assert after["num_ooms"] == before["num_ooms"] + 1
+    for stream in streams:  # and on it goes
+        with acc.stream(stream):
+            assert torch.ones(SIZE, device="sim").sum().item() == SIZE
+    del sums
+    assert torch.accelerator.memory_allocated() == start
