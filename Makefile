@@ -9,7 +9,7 @@ JOBS ?= 2
 CXX_FILES = $(shell find src tests benchmarks -name '*.h' -o -name '*.cpp')
 
 .DEFAULT_GOAL := help
-.PHONY: help install sim demo test lint format bench clean
+.PHONY: help install sim demo test sanitize lint format bench clean
 
 help:  ## Show the targets.
 	@sed -n 's/^\([a-z]*\):.*##/\1\t/p' Makefile
@@ -32,6 +32,16 @@ demo: sim  ## Train on real handwritten digits, on two simulated devices.
 test: sim  ## Run every test: first those that need no sim, then those that run inside it.
 	$(BIN)/pytest -n $(JOBS) -m 'not sim'
 	ANYACCEL_SIM=4 $(BIN)/pytest -n $(JOBS) -m sim
+
+# torch and Python are not instrumented: what they leak is theirs. Only tests without child processes are meant here.
+SANITIZE = ANYACCEL_SIM_SANITIZE=address,undefined
+PRELOAD = $(foreach library,asan stdc++,$(shell $(CXX) -print-file-name=lib$(library).so))
+SANITIZED = random_programs operators memory_order asynchrony device_errors random_numbers remembered_shapes
+
+sanitize: $(STAMP)  ## Run the sim's tests with the sim under AddressSanitizer and UBSan; compiles for minutes. Needs gcc.
+	$(SANITIZE) $(BIN)/anyaccel sim build
+	$(SANITIZE) ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD="$(PRELOAD)" ANYACCEL_SIM=4 \
+		$(BIN)/pytest -m sim $(SANITIZED:%=tests/sim/test_%.py)
 
 lint: $(STAMP)  ## Check style and types.
 	$(BIN)/ruff check

@@ -116,6 +116,17 @@ def test_the_compiler_is_part_of_the_key(recipe, tmp_path, monkeypatch):
     assert build.build(recipe=recipe) != first
 
 
+def test_sanitizers_are_asked_for_by_the_environment_and_part_of_the_key(recipe, monkeypatch, capfd):
+    first = build.build(recipe=recipe, verbose=True)
+    assert "-fsanitize" not in capfd.readouterr().err
+    monkeypatch.setenv("ANYACCEL_SIM_SANITIZE", "undefined")
+    assert build.build(recipe=recipe, verbose=True) != first
+    assert capfd.readouterr().err.count("-fsanitize=undefined") == 4, "three units and the link"
+    monkeypatch.setenv("ANYACCEL_SIM_SANITIZE", "undefined,addres")
+    with pytest.raises(BuildError, match=r"ANYACCEL_SIM_SANITIZE='undefined,addres' cannot be used.*address, thread, undefined"):
+        build.build(recipe=recipe)
+
+
 def test_a_compiler_that_was_removed_afterwards_is_not_missed(recipe, monkeypatch):
     made = build.build(recipe=recipe)
     monkeypatch.setenv("CXX", "no-such-compiler")

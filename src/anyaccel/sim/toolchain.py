@@ -24,6 +24,9 @@ from anyaccel.errors import BuildError
 # No -g: debug information triples the time. AT_PER_OPERATOR_HEADERS: ATen's headers include the operators that they use and not
 # all of them, which takes a third off. As torch's own extensions otherwise.
 COMPILE_FLAGS = ("-O2", "-std=c++20", "-fPIC", "-pthread", "-DAT_PER_OPERATOR_HEADERS")
+# What ANYACCEL_SIM_SANITIZE may ask for. vptr needs type information that torch's libraries don't export.
+_SANITIZERS = {"address", "undefined", "thread"}
+_SANITIZED = ("-O1", "-g1", "-fno-omit-frame-pointer", "-fno-sanitize=vptr", "-fno-sanitize-recover=undefined")
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]+)[>"]', re.MULTILINE)
 
 
@@ -132,9 +135,28 @@ class Toolchain:
         return asked.strip().splitlines()[0] if asked.strip() else shlex.join(self.command)
 
 
+def sanitizers() -> list[str]:
+    """Read which of the compiler's sanitizers ANYACCEL_SIM_SANITIZE asks for, such as "address,undefined"; `make sanitize` uses it.
+
+    Raises:
+        BuildError: it asks for one that there isn't.
+    """
+    text = os.environ.get("ANYACCEL_SIM_SANITIZE", "").strip()
+    asked = sorted({word.strip() for word in text.split(",") if word.strip()})
+    if not set(asked) <= _SANITIZERS:
+        raise BuildError(f"ANYACCEL_SIM_SANITIZE={text!r} cannot be used. It must be some of {', '.join(sorted(_SANITIZERS))}, or empty.")
+    return asked
+
+
+def _sanitize_flags() -> list[str]:
+    asked = sanitizers()
+    return [*_SANITIZED, f"-fsanitize={','.join(asked)}"] if asked else []
+
+
 def surroundings() -> str:
     """Hash what else a library depends on: torch, Python, the flags."""
-    facts = (torch.__version__, torch.version.git_version, importlib.machinery.EXTENSION_SUFFIXES[0], *COMPILE_FLAGS)
+    flags = (*COMPILE_FLAGS, *_sanitize_flags())
+    facts = (torch.__version__, torch.version.git_version, importlib.machinery.EXTENSION_SUFFIXES[0], *flags)
     return hashlib.sha256("\0".join(map(str, facts)).encode()).hexdigest()
 
 
@@ -179,7 +201,7 @@ def compile_command(toolchain: Toolchain, module: str, sources: str) -> list[str
         )
     system = [word for folder in [*cpp_extension.include_paths(), python_headers] for word in ("-isystem", folder)]
     own = ["-I", sources, f"-DTORCH_EXTENSION_NAME={module}"]
-    return [*toolchain.command, *COMPILE_FLAGS, *own, *system]
+    return [*toolchain.command, *COMPILE_FLAGS, *_sanitize_flags(), *own, *system]
 
 
 def link_flags() -> list[str]:
@@ -188,4 +210,4 @@ def link_flags() -> list[str]:
 
     shared = ["-bundle", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
     folders = [f"-L{folder}" for folder in cpp_extension.library_paths()]
-    return [*shared, "-pthread", *folders, "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
+    return [*shared, *_sanitize_flags(), "-pthread", *folders, "-lc10", "-ltorch_cpu", "-ltorch", "-ltorch_python"]
