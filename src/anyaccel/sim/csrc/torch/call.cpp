@@ -137,12 +137,12 @@ Call::Indices Call::operands_of(std::size_t index) const {
 
 void Call::append(const at::Tensor& output) { words_.push_back(head(kTensor, 0, operands_.add(output))); }
 
-void Call::freeze() {
+Tensors Call::freeze() {
   if (has_generator_) philox_ = sim::take(generator_, device_);
   generator_.reset();
   operands_.snapshot_host_tensors();
   operands_.forget_tensors();
-  copies_.clear();
+  return std::move(copies_);
 }
 
 torch::jit::Stack Call::stack(const Tensors& tensors, c10::DeviceType device) const {
@@ -181,10 +181,14 @@ torch::jit::Stack Call::stack(const Tensors& tensors, c10::DeviceType device) co
   return stack;
 }
 
-bool Call::describe(Words& key) const {
+void Call::describe(Words& key) const {
   key.append(words_.begin(), words_.end());
   operands_.describe(key);
-  return describable_;
+}
+
+void Call::describe_kind(Words& key) const {
+  key.append(words_.begin(), words_.end());
+  operands_.describe_kind(key);
 }
 
 }  // namespace anyaccel::sim

@@ -45,14 +45,21 @@ class Call : public Pooled<Call> {
   void append(const at::Tensor& output);
 
   /// Takes from the generator (the one given, or the device's) what the call's random numbers come from, and copies host tensors:
-  /// what a task reads later must be what it was at the call. To be called once, last, before the call goes into a task.
-  void freeze();
+  /// what a task reads later must be what it was at the call. To be called once, last, before the call goes into a task; what it
+  /// returns must live until that is enqueued.
+  [[nodiscard]] Tensors freeze();
 
   /// The arguments for a kernel on `device`, with `tensors` (Operands::on_...) in their places.
   torch::jit::Stack stack(const Tensors& tensors, c10::DeviceType device) const;
 
-  /// Appends to `key` all that the shape of a result can depend on; false if an argument is of a kind that has no such numbers.
-  bool describe(Words& key) const;
+  /// Appends to `key` all that the shape of a result can depend on.
+  void describe(Words& key) const;
+
+  /// Appends what does not change with the tensors' shapes.
+  void describe_kind(Words& key) const;
+
+  /// False if an argument is of a kind that no numbers describe.
+  bool describable() const noexcept { return describable_; }
 
  private:
   enum Kind : std::int64_t { kValue, kTensor, kTensors, kOptionalTensors, kGenerator };

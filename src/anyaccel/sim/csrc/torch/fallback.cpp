@@ -101,7 +101,7 @@ void deliver(const Values& results, const Tensors& promised, const std::string& 
 
 /// Enqueues an operator in a form that writes into its arguments and makes nothing.
 void enqueue_in_place(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call) {
-  call->freeze();
+  const auto copies = call->freeze();
   enqueue(stream, plan.name.c_str(), [&op, call = std::move(call)] { run_on_cpu(op, *call); });
 }
 
@@ -112,7 +112,7 @@ void enqueue_functional(const Plan& plan, driver::Stream& stream, std::unique_pt
     if (tensor.defined()) promised->add(tensor);
   });
   promised->forget_tensors();
-  call->freeze();
+  const auto copies = call->freeze();
   enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), promised = std::move(promised)] {
     const auto stack = run_on_cpu(plan.op, *call);
     deliver(fresh_returns(plan, stack), promised->on_cpu(), plan.name);
@@ -141,7 +141,7 @@ Values run_and_wait(const Plan& plan, driver::Stream& stream, std::unique_ptr<Ca
   const auto& schema = plan.op.schema();
   const auto device = call->device();
   const auto answer = std::make_shared<Answer>();
-  call->freeze();
+  const auto copies = call->freeze();
   enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), answer] {
     try {
       const KernelScope scope;

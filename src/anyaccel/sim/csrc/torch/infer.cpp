@@ -99,13 +99,39 @@ struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
+Answer try_out(const c10::OperatorHandle& op, const Call& call, c10::DeviceType device) {
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  try {
+    const auto& operands = call.operands();
+    return std::make_shared<const Outcome>(run(op, call, device == c10::kMeta ? operands.on_meta() : operands.on_zeros(), device));
+  } catch (const std::exception&) {
+    if (caught_interrupt()) throw;
+    // The operator refuses the arguments, or has no Meta kernel. Running it tells which, with the CPU's own exception.
+  }
+  return nullptr;
+}
+
+/// How much a CPU kernel may work through to tell shapes.
+constexpr std::size_t kSmallBytes = 64 << 10;
+
+/// What is common to the calls of an operator that differ in shapes only.
+Question kind_of(const c10::OperatorHandle& op, const Call& call) {
+  Question kind;
+  kind.key.append({reinterpret_cast<std::int64_t>(&op.schema()), -1});  // no question about a call begins like this
+  call.describe_kind(kind.key);
+  kind.rememberable = call.describable();
+  return kind;
+}
+
 }  // namespace
 
 Question::Question(const c10::OperatorHandle& op, const Call& call) {
   key.append({reinterpret_cast<std::int64_t>(&op.schema()),
               static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
                   std::int64_t{at::globalContext().deterministicAlgorithms()} << 8});
-  rememberable = call.describe(key);
+  call.describe(key);
+  rememberable = call.describable();
 }
 
 std::optional<Answer> recall(const Question& question) {
@@ -117,18 +143,17 @@ void remember(const Question& question, Answer answer) {
 }
 
 Answer ask(const c10::OperatorHandle& op, const Call& call) {
-  Silence silence;
-  const c10::WarningUtils::WarningHandlerGuard guard(&silence);
-  try {
-    if (only_the_cpu_kernel_knows(op.operator_name())) {
-      return std::make_shared<const Outcome>(run(op, call, call.operands().on_zeros(), c10::kCPU));
-    }
-    return std::make_shared<const Outcome>(run(op, call, call.operands().on_meta(), c10::kMeta));
-  } catch (const std::exception&) {
-    if (caught_interrupt()) throw;
-    // The operator refuses the arguments, or has no Meta kernel. Running it tells which, with the CPU's own exception.
+  if (only_the_cpu_kernel_knows(op.operator_name())) return try_out(op, call, c10::kCPU);
+  // Most Meta kernels are Python, and take a hundred times as long as a small CPU kernel. Once Meta has answered for calls of this
+  // kind, their shapes do not depend on data, and the CPU kernel answers for other shapes as well.
+  const auto kind = kind_of(op, call);
+  const bool small = kind.rememberable && op.schema().name().rfind("aten::", 0) == 0 && call.operands().bytes_of_zeros() <= kSmallBytes;
+  if (small && recall(kind)) {
+    if (auto answer = try_out(op, call, c10::kCPU)) return answer;
   }
-  return nullptr;
+  auto answer = try_out(op, call, c10::kMeta);
+  if (small && answer) remember(kind, answer);
+  return answer;
 }
 
 Outcome::Return describe(const c10::IValue& value) {

@@ -34,10 +34,11 @@ using Answer = std::shared_ptr<const Outcome>;
 
 /// What an outcome depends on: the operator, the call, and the settings of torch that its kernels read.
 struct Question {
+  Question() = default;
   Question(const c10::OperatorHandle& op, const Call& call);
 
   Words key;
-  bool rememberable;
+  bool rememberable = false;
 };
 
 /// What was remembered for `question`; nullopt if nothing was. Null where only running the call can tell.
@@ -48,8 +49,8 @@ void remember(const Question& question, Answer answer);
 
 /// The outcome of `call`; null where only running it can tell (shapes that depend on the data, or arguments that the operator refuses).
 ///
-/// It comes from the operator's Meta kernel, or, for the few operators whose Meta kernel says something else than their CPU kernel
-/// does, from the CPU kernel over zeros.
+/// It comes from the operator's Meta kernel; or from the CPU kernel over zeros, for the few operators whose Meta kernel says
+/// something else, and for small tensors.
 Answer ask(const c10::OperatorHandle& op, const Call& call);
 
 /// What `value`, a tensor or a list of them, is like.

@@ -33,6 +33,8 @@ c10::Storage zero_storage(std::size_t bytes) {
   return c10::Storage(std::move(storage));
 }
 
+at::ScalarType dtype_of(std::int64_t head) noexcept { return static_cast<at::ScalarType>(head & 0xff); }
+
 /// The index of `wanted` in `known`; -1 where it is not there. Calls have few tensors: a scan beats a table.
 template <class Known, class T>
 std::int32_t find(const Known& known, const T* wanted) {
@@ -67,6 +69,11 @@ std::int32_t Operands::storage_of(std::int32_t index) const noexcept {
 c10::IntArrayRef Operands::sizes(std::int32_t index) const noexcept {
   const auto* const words = words_.data() + starts_[index];
   return {words + 1, static_cast<std::size_t>(words[0] >> 8 & 0xffffff)};
+}
+
+c10::IntArrayRef Operands::strides(std::int32_t index) const noexcept {
+  const auto dimensions = sizes(index).size();
+  return {words_.data() + starts_[index] + 1 + dimensions, dimensions};
 }
 
 std::int32_t Operands::add_storage(const c10::Storage& storage) {
@@ -124,7 +131,7 @@ void Operands::snapshot_host_tensors() {
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
     // A wrapped number was made for this very call: nobody can change it.
     if (!is_host(index) || words_[starts_[index]] & kWrappedNumber) continue;
-    const auto copy = at::clone(tensor_over(index, storages_[storage_of(index)].host, c10::DispatchKey::CPU));
+    const auto copy = at::clone(tensor_over(index, storages_[storage_of(index)].host, c10::DispatchKey::CPU, offsets_[index]));
     const auto storage = static_cast<std::int32_t>(storages_.size());
     storages_.push_back({copy.storage().mutable_data(), copy.storage().nbytes(), copy.storage()});
     words_[starts_[index]] = head(*copy.unsafeGetTensorImpl(), storage);
@@ -139,20 +146,21 @@ void Operands::release_host_memory() {
 void Operands::describe(Words& key) const {
   key.append(words_.begin(), words_.end());
   // Where memory is shared, what overlaps what matters as well.
-  if (storages_.size() != size()) key.append(offsets_.begin(), offsets_.end());
+  if (shares_memory()) key.append(offsets_.begin(), offsets_.end());
 }
 
-at::Tensor Operands::tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key) const {
-  const auto* const words = words_.data() + starts_[index];
-  const auto dimensions = static_cast<std::size_t>(words[0] >> 8 & 0xffffff);
-  const auto dtype = static_cast<at::ScalarType>(words[0] & 0xff);
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype));
+void Operands::describe_kind(Words& key) const {
+  for (const auto start : starts_) key.push_back(words_[start]);
+}
+
+at::Tensor Operands::tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key, std::int64_t offset) const {
+  const auto head = words_[starts_[index]];
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype_of(head)));
   auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides({words + 1, dimensions}, {words + 1 + dimensions, dimensions}, offsets_[index]);
-  if (words[0] & kConjugate) impl->_set_conj(true);
-  if (words[0] & kNegative) impl->_set_neg(true);
-  if (words[0] & kWrappedNumber) impl->set_wrapped_number(true);
+  impl->set_sizes_and_strides(sizes(index), strides(index), offset);
+  if (head & kConjugate) impl->_set_conj(true);
+  if (head & kNegative) impl->_set_neg(true);
+  if (head & kWrappedNumber) impl->set_wrapped_number(true);
   return tensor;
 }
 
@@ -164,8 +172,8 @@ Tensors Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const M
     const auto storage = storage_of(index);
     // Python kernels, also those for Meta, are handed a wrapped number as the Python number that it is.
     const bool number = words_[starts_[index]] & kWrappedNumber && storages_[storage].host;
-    tensors.push_back(number ? tensor_over(index, storages_[storage].host, c10::DispatchKey::CPU)
-                             : tensor_over(index, storages[storage], key));
+    tensors.push_back(number ? tensor_over(index, storages_[storage].host, c10::DispatchKey::CPU, offsets_[index])
+                             : tensor_over(index, storages[storage], key, offsets_[index]));
   }
   return tensors;
 }
@@ -180,7 +188,31 @@ Tensors Operands::on_meta() const {
 }
 
 Tensors Operands::on_zeros() const {
-  return over(c10::DispatchKey::CPU, [](const Memory& memory) { return memory.host ? memory.host : zero_storage(memory.bytes); });
+  if (shares_memory()) {
+    return over(c10::DispatchKey::CPU, [](const Memory& memory) { return memory.host ? memory.host : zero_storage(memory.bytes); });
+  }
+  Tensors tensors;
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
+    const auto& host = storages_[storage_of(index)].host;
+    tensors.push_back(host ? tensor_over(index, host, c10::DispatchKey::CPU, offsets_[index])
+                           : tensor_over(index, zero_storage(extent(index)), c10::DispatchKey::CPU, 0));
+  }
+  return tensors;
+}
+
+std::size_t Operands::extent(std::int32_t index) const {
+  const auto item = c10::elementSize(dtype_of(words_[starts_[index]]));
+  return at::detail::computeStorageNbytes(sizes(index), strides(index), item);
+}
+
+std::size_t Operands::bytes_of_zeros() const {
+  std::size_t bytes = 0;
+  if (shares_memory()) {
+    for (const auto& memory : storages_) bytes += memory.bytes;
+  } else {
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) bytes += extent(index);
+  }
+  return bytes;
 }
 
 }  // namespace anyaccel::sim

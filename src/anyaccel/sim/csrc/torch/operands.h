@@ -56,11 +56,17 @@ class Operands : public Pooled<Operands> {
   /// Meta tensors of the same shapes and alias relations.
   Tensors on_meta() const;
 
-  /// CPU tensors of the same shapes over zeros: for the few operators whose shapes only the CPU kernel knows.
+  /// CPU tensors of the same shapes over zeros, for asking a CPU kernel what it would return.
   Tensors on_zeros() const;
+
+  /// How much memory on_zeros() takes.
+  std::size_t bytes_of_zeros() const;
 
   /// Appends all that the shape of a result can depend on: shapes, types, bits and alias relations.
   void describe(Words& key) const;
+
+  /// Appends what does not change with the shapes: types, dimensions, bits and alias relations.
+  void describe_kind(Words& key) const;
 
   /// Forgets which tensors these were. To be called before a task takes the operands.
   void forget_tensors() { impls_.clear(), storage_impls_.clear(); }
@@ -75,7 +81,10 @@ class Operands : public Pooled<Operands> {
   // An operand's words: one with type, dimensions, storage and bits, then sizes and strides.
   static std::int64_t head(const c10::TensorImpl& tensor, std::int32_t storage) noexcept;
   std::int32_t storage_of(std::int32_t index) const noexcept;
-  at::Tensor tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key) const;
+  c10::IntArrayRef strides(std::int32_t index) const noexcept;
+  std::size_t extent(std::int32_t index) const;  ///< the bytes from its first element to its last
+  bool shares_memory() const noexcept { return storages_.size() != size(); }
+  at::Tensor tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key, std::int64_t offset) const;
   Tensors over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const;
   std::int32_t add_storage(const c10::Storage& storage);
 
