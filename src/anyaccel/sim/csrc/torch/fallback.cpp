@@ -3,6 +3,8 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/conj_physical.h>
+#include <ATen/ops/neg.h>
 #include <torch/library.h>
 
 #include <exception>
@@ -25,14 +27,28 @@ namespace {
 using c10::OperatorHandle;
 using torch::jit::Stack;
 
+/// Some kernels flip a bit of their output instead of its elements; the tensor on the device has kept its bits.
+void restore_bits(at::Tensor& tensor, bool conjugate, bool negative) {
+  if (tensor.is_conj() != conjugate) {
+    tensor.unsafeGetTensorImpl()->_set_conj(conjugate);
+    tensor.conj_physical_();
+  }
+  if (tensor.is_neg() != negative) {
+    tensor.unsafeGetTensorImpl()->_set_neg(negative);
+    tensor.neg_();
+  }
+}
+
 Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
   const KernelScope scope;
-  const auto tensors = call.operands().on_cpu();
+  auto tensors = call.operands().on_cpu();
   auto stack = call.stack(tensors, c10::kCPU);
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    TORCH_INTERNAL_ASSERT(tensors[i].sizes() == call.operands().sizes(static_cast<std::int32_t>(i)), "sim: ", op.schema().name(),
+    const auto index = static_cast<std::int32_t>(i);
+    TORCH_INTERNAL_ASSERT(tensors[i].sizes() == call.operands().sizes(index), "sim: ", op.schema().name(),
                           " resized one of its arguments while it ran.");
+    restore_bits(tensors[i], call.operands().is_conjugate(index), call.operands().is_negative(index));
   }
   return stack;
 }
@@ -268,7 +284,7 @@ Values run_unknown(const Plan& plan, std::unique_ptr<Call> call, const Stack& st
   if (plan.returns_tensors) {
     const Question question(plan.op, *call);
     const auto known = recall(question);
-    const auto outcome = known ? *known : ask(plan.op, *call);
+    const auto outcome = known ? *known : ask(plan, *call);
     if (!known) remember(question, outcome);
     if (outcome) {
       resize_arguments(*outcome, plan.op.schema(), stack, *call);

@@ -3,13 +3,15 @@
 #include <ATen/Context.h>
 #include <c10/core/DefaultDtype.h>
 
+#include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 
-#include "torch/disagreements.h"
 #include "torch/interpreter.h"
 #include "torch/kernel_scope.h"
+#include "torch/stand_ins.h"
 
 namespace anyaccel::sim {
 namespace {
@@ -94,34 +96,55 @@ Outcome run(const c10::OperatorHandle& op, const Call& call, const Tensors& tens
   return outcome;
 }
 
-/// What a kernel warns about while it is only asked for shapes is said again when it runs.
+/// What a kernel warns about while it is only asked is said again when it runs.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-Answer try_out(const c10::OperatorHandle& op, const Call& call, c10::DeviceType device) {
+/// What `kernel` returns; null where it throws, since then running the operator tells which error, and the CPU's own.
+template <class Kernel>
+Answer unless_refused(Kernel kernel) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
   try {
-    const auto& operands = call.operands();
-    return std::make_shared<const Outcome>(run(op, call, device == c10::kMeta ? operands.on_meta() : operands.on_zeros(), device));
+    return std::make_shared<const Outcome>(kernel());
   } catch (const std::exception&) {
     if (caught_interrupt()) throw;
-    // The operator refuses the arguments, or has no Meta kernel. Running it tells which, with the CPU's own exception.
   }
   return nullptr;
 }
 
-/// How much a CPU kernel may work through to tell shapes.
-constexpr std::size_t kSmallBytes = 64 << 10;
+Answer ask_meta(const c10::OperatorHandle& op, const Call& call) {
+  return unless_refused([&] { return run(op, call, call.operands().on_meta(), c10::kMeta); });
+}
 
-/// What is common to the calls of an operator that differ in shapes only.
-Question kind_of(const c10::OperatorHandle& op, const Call& call) {
-  Question kind;
-  kind.key.append({reinterpret_cast<std::int64_t>(&op.schema()), -1});  // no question about a call begins like this
-  call.describe_kind(kind.key);
-  kind.rememberable = call.describable();
-  return kind;
+/// Asks the CPU kernel itself. Values that are refused are not the arguments' fault: others may do.
+Answer ask_cpu(const c10::OperatorHandle& op, const Call& call) {
+  for (const auto values : {StandIn::kUsual, StandIn::kOnes}) {
+    if (auto answer = unless_refused([&] { return run(op, call, stand_ins(call.operands(), values), c10::kCPU); })) return answer;
+  }
+  return nullptr;
+}
+
+/// True if the CPU kernel refuses, whatever the values, what the Meta kernel accepts, as far as shrunk tensors show it.
+bool refuses_when_shrunk(const c10::OperatorHandle& op, const Call& call) {
+  const auto accepts = [&](StandIn values, c10::DeviceType device) {
+    return unless_refused([&] { return run(op, call, shrunk_stand_ins(call.operands(), values, device), device); }) != nullptr;
+  };
+  return !accepts(StandIn::kUsual, c10::kCPU) && !accepts(StandIn::kOnes, c10::kCPU) && accepts(StandIn::kUsual, c10::kMeta);
+}
+
+/// A guess at how many elements the kernel will work on: those of the arguments, and what a number or a list of them may make of these.
+double work_of(const Call& call) {
+  double work = 1 + static_cast<double>(stand_in_bytes(call.operands()));
+  const auto multiply = [&](std::int64_t number) { work *= std::max(1.0, std::abs(static_cast<double>(number))); };
+  for (const auto& value : call.stack(Tensors(call.operands().size()), c10::kMeta)) {
+    if (value.isInt()) multiply(value.toInt());
+    if (value.isIntList()) {
+      for (const auto number : value.toIntVector()) multiply(number);
+    }
+  }
+  return work;
 }
 
 }  // namespace
@@ -142,23 +165,25 @@ void remember(const Question& question, Answer answer) {
   if (question.rememberable) memory().put(question.key, std::move(answer));
 }
 
-Answer ask(const c10::OperatorHandle& op, const Call& call) {
-  if (only_the_cpu_kernel_knows(op.operator_name())) return try_out(op, call, c10::kCPU);
-  // Most Meta kernels are Python, and take a hundred times as long as a small CPU kernel. Once Meta has answered for calls of this
-  // kind, their shapes do not depend on data, and the CPU kernel answers for other shapes as well.
-  const auto kind = kind_of(op, call);
-  const bool small = kind.rememberable && op.schema().name().rfind("aten::", 0) == 0 && call.operands().bytes_of_zeros() <= kSmallBytes;
-  if (small && recall(kind)) {
-    if (auto answer = try_out(op, call, c10::kCPU)) return answer;
+Answer ask(const Plan& plan, const Call& call) {
+  constexpr double kSmall = 1 << 18, kBearable = 1 << 22;
+  if (plan.cpu_kernel_tells) {
+    const auto work = work_of(call);
+    if (work <= kSmall) return ask_cpu(plan.op, call);
+    if (plan.only_cpu_kernel_tells) return plan.changes_no_shapes ? std::make_shared<const Outcome>() : ask_cpu(plan.op, call);
+    if ((plan.is_pointwise || call.operands().size() == 1) && refuses_when_shrunk(plan.op, call)) {
+      return work <= kBearable ? ask_cpu(plan.op, call) : nullptr;
+    }
   }
-  auto answer = try_out(op, call, c10::kMeta);
-  if (small && answer) remember(kind, answer);
-  return answer;
+  return ask_meta(plan.op, call);
 }
+
 
 Outcome::Return describe(const c10::IValue& value) {
   Outcome::Return result;
   const auto add = [&](const at::Tensor& tensor) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!tensor.defined() || tensor.layout() == at::kStrided, "sim has no tensors of layout ", tensor.layout(),
+                                ".");
     result.defined.push_back(tensor.defined());
     result.layouts.push_back(tensor.defined() ? Layout::of(tensor) : Layout{});
   };

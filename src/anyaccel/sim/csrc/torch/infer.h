@@ -8,6 +8,7 @@
 
 #include "torch/call.h"
 #include "torch/operands.h"
+#include "torch/plan.h"
 
 namespace anyaccel::sim {
 
@@ -34,11 +35,10 @@ using Answer = std::shared_ptr<const Outcome>;
 
 /// What an outcome depends on: the operator, the call, and the settings of torch that its kernels read.
 struct Question {
-  Question() = default;
   Question(const c10::OperatorHandle& op, const Call& call);
 
   Words key;
-  bool rememberable = false;
+  bool rememberable;
 };
 
 /// What was remembered for `question`; nullopt if nothing was. Null where only running the call can tell.
@@ -47,11 +47,13 @@ std::optional<Answer> recall(const Question& question);
 /// Remembers an answer, in a table of bounded size that all threads share.
 void remember(const Question& question, Answer answer);
 
-/// The outcome of `call`; null where only running it can tell (shapes that depend on the data, or arguments that the operator refuses).
+/// The outcome of `call`; null where only running it can tell: shapes that depend on the data, or arguments that the operator refuses,
+/// which then is the call's own error.
 ///
-/// It comes from the operator's Meta kernel; or from the CPU kernel over zeros, for the few operators whose Meta kernel says
-/// something else, and for small tensors.
-Answer ask(const c10::OperatorHandle& op, const Call& call);
+/// Small calls are put to the CPU kernel itself, over tensors that stand in for the arguments: it is exact, refuses what it will refuse
+/// on the stream, and is faster than most Meta kernels. Large ones are put to the Meta kernel, unless torch has none or it is known to
+/// say something else.
+Answer ask(const Plan& plan, const Call& call);
 
 /// What `value`, a tensor or a list of them, is like.
 Outcome::Return describe(const c10::IValue& value);

@@ -3,10 +3,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/clone.h>
 #include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 
 #include <algorithm>
-#include <cstring>
 
 namespace anyaccel::sim {
 namespace {
@@ -21,19 +19,19 @@ c10::Storage storage_over(void* data, std::size_t bytes) {
                                                             /*resizable=*/false));
 }
 
-c10::Storage meta_storage(std::size_t bytes) {
-  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, c10::GetAllocator(c10::kMeta),
-                                                            /*resizable=*/true));
-}
-
-c10::Storage zero_storage(std::size_t bytes) {
-  auto storage = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, c10::GetCPUAllocator(),
-                                                       /*resizable=*/true);
-  if (bytes) std::memset(storage->mutable_data(), 0, bytes);
-  return c10::Storage(std::move(storage));
-}
-
 at::ScalarType dtype_of(std::int64_t head) noexcept { return static_cast<at::ScalarType>(head & 0xff); }
+
+at::Tensor tensor_over(std::int64_t head, c10::IntArrayRef sizes, c10::IntArrayRef strides, std::int64_t offset, c10::Storage storage,
+                       c10::DispatchKey key) {
+  auto tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype_of(head)));
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(sizes, strides, offset);
+  if (head & kConjugate) impl->_set_conj(true);
+  if (head & kNegative) impl->_set_neg(true);
+  if (head & kWrappedNumber) impl->set_wrapped_number(true);
+  return tensor;
+}
 
 /// The index of `wanted` in `known`; -1 where it is not there. Calls have few tensors: a scan beats a table.
 template <class Known, class T>
@@ -74,6 +72,20 @@ c10::IntArrayRef Operands::sizes(std::int32_t index) const noexcept {
 c10::IntArrayRef Operands::strides(std::int32_t index) const noexcept {
   const auto dimensions = sizes(index).size();
   return {words_.data() + starts_[index] + 1 + dimensions, dimensions};
+}
+
+bool Operands::is_conjugate(std::int32_t index) const noexcept { return (words_[starts_[index]] & kConjugate) != 0; }
+
+bool Operands::is_negative(std::int32_t index) const noexcept { return (words_[starts_[index]] & kNegative) != 0; }
+
+Operands::Operand Operands::at(std::int32_t index) const {
+  const auto head = words_[starts_[index]];
+  return {{dtype_of(head), c10::DimVector(sizes(index)), c10::DimVector(strides(index))},
+          offsets_[index],
+          storage_of(index),
+          is_conjugate(index),
+          is_negative(index),
+          (head & kWrappedNumber) != 0};
 }
 
 std::int32_t Operands::add_storage(const c10::Storage& storage) {
@@ -131,7 +143,7 @@ void Operands::snapshot_host_tensors() {
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
     // A wrapped number was made for this very call: nobody can change it.
     if (!is_host(index) || words_[starts_[index]] & kWrappedNumber) continue;
-    const auto copy = at::clone(tensor_over(index, storages_[storage_of(index)].host, c10::DispatchKey::CPU, offsets_[index]));
+    const auto copy = at::clone(tensor_of(at(index), storages_[storage_of(index)].host, c10::DispatchKey::CPU));
     const auto storage = static_cast<std::int32_t>(storages_.size());
     storages_.push_back({copy.storage().mutable_data(), copy.storage().nbytes(), copy.storage()});
     words_[starts_[index]] = head(*copy.unsafeGetTensorImpl(), storage);
@@ -146,22 +158,7 @@ void Operands::release_host_memory() {
 void Operands::describe(Words& key) const {
   key.append(words_.begin(), words_.end());
   // Where memory is shared, what overlaps what matters as well.
-  if (shares_memory()) key.append(offsets_.begin(), offsets_.end());
-}
-
-void Operands::describe_kind(Words& key) const {
-  for (const auto start : starts_) key.push_back(words_[start]);
-}
-
-at::Tensor Operands::tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key, std::int64_t offset) const {
-  const auto head = words_[starts_[index]];
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), c10::scalarTypeToTypeMeta(dtype_of(head)));
-  auto* impl = tensor.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(sizes(index), strides(index), offset);
-  if (head & kConjugate) impl->_set_conj(true);
-  if (head & kNegative) impl->_set_neg(true);
-  if (head & kWrappedNumber) impl->set_wrapped_number(true);
-  return tensor;
+  if (storages_.size() != size()) key.append(offsets_.begin(), offsets_.end());
 }
 
 Tensors Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const {
@@ -169,11 +166,12 @@ Tensors Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const M
   for (const auto& memory : storages_) storages.push_back(storage_for(memory));
   Tensors tensors;
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
+    const auto head = words_[starts_[index]];
     const auto storage = storage_of(index);
     // Python kernels, also those for Meta, are handed a wrapped number as the Python number that it is.
-    const bool number = words_[starts_[index]] & kWrappedNumber && storages_[storage].host;
-    tensors.push_back(number ? tensor_over(index, storages_[storage].host, c10::DispatchKey::CPU, offsets_[index])
-                             : tensor_over(index, storages[storage], key, offsets_[index]));
+    const bool number = head & kWrappedNumber && storages_[storage].host;
+    tensors.push_back(tensor_over(head, sizes(index), strides(index), offsets_[index], number ? storages_[storage].host : storages[storage],
+                                  number ? c10::DispatchKey::CPU : key));
   }
   return tensors;
 }
@@ -187,32 +185,15 @@ Tensors Operands::on_meta() const {
   return over(c10::DispatchKey::Meta, [](const Memory& memory) { return meta_storage(memory.bytes); });
 }
 
-Tensors Operands::on_zeros() const {
-  if (shares_memory()) {
-    return over(c10::DispatchKey::CPU, [](const Memory& memory) { return memory.host ? memory.host : zero_storage(memory.bytes); });
-  }
-  Tensors tensors;
-  for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) {
-    const auto& host = storages_[storage_of(index)].host;
-    tensors.push_back(host ? tensor_over(index, host, c10::DispatchKey::CPU, offsets_[index])
-                           : tensor_over(index, zero_storage(extent(index)), c10::DispatchKey::CPU, 0));
-  }
-  return tensors;
+c10::Storage meta_storage(std::size_t bytes) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes, c10::GetAllocator(c10::kMeta),
+                                                            /*resizable=*/true));
 }
 
-std::size_t Operands::extent(std::int32_t index) const {
-  const auto item = c10::elementSize(dtype_of(words_[starts_[index]]));
-  return at::detail::computeStorageNbytes(sizes(index), strides(index), item);
-}
-
-std::size_t Operands::bytes_of_zeros() const {
-  std::size_t bytes = 0;
-  if (shares_memory()) {
-    for (const auto& memory : storages_) bytes += memory.bytes;
-  } else {
-    for (std::int32_t index = 0; index < static_cast<std::int32_t>(size()); ++index) bytes += extent(index);
-  }
-  return bytes;
+at::Tensor tensor_of(const Operands::Operand& operand, c10::Storage storage, c10::DispatchKey key) {
+  const auto head = static_cast<std::int64_t>(operand.layout.dtype) | (operand.conjugate ? kConjugate : 0) |
+                    (operand.negative ? kNegative : 0) | (operand.wrapped_number ? kWrappedNumber : 0);
+  return tensor_over(head, operand.layout.sizes, operand.layout.strides, operand.offset, std::move(storage), key);
 }
 
 }  // namespace anyaccel::sim

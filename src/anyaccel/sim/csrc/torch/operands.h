@@ -32,11 +32,22 @@ struct Layout {
 /// There is one entry per TensorImpl and one storage per StorageImpl: kernels that look for overlap must see the same relations.
 class Operands : public Pooled<Operands> {
  public:
+  struct Operand {
+    Layout layout;
+    std::int64_t offset;
+    std::int32_t storage;  ///< index among the storages
+    bool conjugate, negative, wrapped_number;
+  };
+
   /// The index of `tensor`, which is added if it is new.
   std::int32_t add(const at::Tensor& tensor);
 
   std::size_t size() const noexcept { return starts_.size(); }
   c10::IntArrayRef sizes(std::int32_t index) const noexcept;
+  Operand at(std::int32_t index) const;
+
+  bool is_conjugate(std::int32_t index) const noexcept;
+  bool is_negative(std::int32_t index) const noexcept;
 
   /// True for a tensor of the host.
   bool is_host(std::int32_t index) const noexcept { return static_cast<bool>(storages_[storage_of(index)].host); }
@@ -56,17 +67,8 @@ class Operands : public Pooled<Operands> {
   /// Meta tensors of the same shapes and alias relations.
   Tensors on_meta() const;
 
-  /// CPU tensors of the same shapes over zeros, for asking a CPU kernel what it would return.
-  Tensors on_zeros() const;
-
-  /// How much memory on_zeros() takes.
-  std::size_t bytes_of_zeros() const;
-
   /// Appends all that the shape of a result can depend on: shapes, types, bits and alias relations.
   void describe(Words& key) const;
-
-  /// Appends what does not change with the shapes: types, dimensions, bits and alias relations.
-  void describe_kind(Words& key) const;
 
   /// Forgets which tensors these were. To be called before a task takes the operands.
   void forget_tensors() { impls_.clear(), storage_impls_.clear(); }
@@ -82,9 +84,6 @@ class Operands : public Pooled<Operands> {
   static std::int64_t head(const c10::TensorImpl& tensor, std::int32_t storage) noexcept;
   std::int32_t storage_of(std::int32_t index) const noexcept;
   c10::IntArrayRef strides(std::int32_t index) const noexcept;
-  std::size_t extent(std::int32_t index) const;  ///< the bytes from its first element to its last
-  bool shares_memory() const noexcept { return storages_.size() != size(); }
-  at::Tensor tensor_over(std::int32_t index, c10::Storage storage, c10::DispatchKey key, std::int64_t offset) const;
   Tensors over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const;
   std::int32_t add_storage(const c10::Storage& storage);
 
@@ -95,5 +94,10 @@ class Operands : public Pooled<Operands> {
   c10::SmallVector<const c10::TensorImpl*, 6> impls_;
   c10::SmallVector<const c10::StorageImpl*, 6> storage_impls_;
 };
+
+/// A tensor like `operand` over `storage`.
+at::Tensor tensor_of(const Operands::Operand& operand, c10::Storage storage, c10::DispatchKey key);
+
+c10::Storage meta_storage(std::size_t bytes);
 
 }  // namespace anyaccel::sim

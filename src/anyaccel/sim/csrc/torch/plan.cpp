@@ -1,10 +1,13 @@
 #include "torch/plan.h"
 
+#include <algorithm>
+#include <initializer_list>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "torch/disagreements.h"
 #include "torch/fallback.h"
@@ -19,19 +22,25 @@ bool is_tensors(const c10::TypePtr& type) {
          (type->kind() == c10::TypeKind::ListType && type->castRaw<c10::ListType>()->getElementType()->kind() == c10::TypeKind::TensorType);
 }
 
-/// The overload with the same arguments and, after them, one written tensor per return.
-std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
-  static const auto* const overloads = [] {
+std::vector<OperatorHandle> overloads_of(const std::string& name) {
+  static const auto* const names = [] {
     auto* all = new std::multimap<std::string, c10::OperatorName>;
-    for (const auto& name : c10::Dispatcher::singleton().getAllOpNames()) all->emplace(name.name, name);
+    for (const auto& each : c10::Dispatcher::singleton().getAllOpNames()) all->emplace(each.name, each);
     return all;
   }();
-  const auto& arguments = schema.arguments();
-  const auto [begin, end] = overloads->equal_range(schema.name());
+  std::vector<OperatorHandle> overloads;
+  const auto [begin, end] = names->equal_range(name);
   for (auto place = begin; place != end; ++place) {
-    const auto candidate = c10::Dispatcher::singleton().findSchema(place->second);
-    if (!candidate) continue;
-    const auto& others = candidate->schema().arguments();
+    if (auto overload = c10::Dispatcher::singleton().findSchema(place->second)) overloads.push_back(*overload);
+  }
+  return overloads;
+}
+
+/// The overload with the same arguments and, after them, one written tensor per return.
+std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
+  const auto& arguments = schema.arguments();
+  for (const auto& candidate : overloads_of(schema.name())) {
+    const auto& others = candidate.schema().arguments();
     if (others.size() != arguments.size() + schema.returns().size()) continue;
     bool fits = true;
     for (std::size_t i = 0; i < others.size() && fits; ++i) {
@@ -42,6 +51,25 @@ std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
     if (fits) return candidate;
   }
   return std::nullopt;
+}
+
+/// True if the operator or, since torch does not tag every form, one of its overloads or functional forms has one of `tags`.
+bool is_tagged(const OperatorHandle& op, std::initializer_list<at::Tag> tags) {
+  auto name = op.schema().name();
+  if (name.ends_with('_')) name.pop_back();
+  auto forms = overloads_of(name);
+  forms.push_back(op);
+  return std::any_of(forms.begin(), forms.end(), [&](const OperatorHandle& form) {
+    return std::any_of(tags.begin(), tags.end(), [&](at::Tag tag) { return form.hasTag(tag); });
+  });
+}
+
+bool has_meta_kernel(const OperatorHandle& op) {
+  using enum c10::DispatchKey;
+  for (const auto key : {Meta, CompositeExplicitAutograd, CompositeExplicitAutogradNonFunctional, CompositeImplicitAutograd}) {
+    if (op.hasKernelForDispatchKey(key)) return true;
+  }
+  return false;
 }
 
 /// The argument that `result` is, or -1.
@@ -70,9 +98,16 @@ Plan make_plan(const OperatorHandle& op) {
     }
   }
   plan.wrapper = structured_wrapper(schema);
+  plan.changes_no_shapes = !plan.has_fresh_returns;
+  for (const auto& argument : schema.arguments()) plan.changes_no_shapes &= !(argument.kwarg_only() && is_written(argument));
+  plan.is_pointwise = is_tagged(op, {at::Tag::pointwise});
+  // Which of torch's own operators look at the data is known by their tags; of others nobody says.
+  const bool is_torchs_own = schema.name().starts_with("aten::");
+  const bool disagrees = only_the_cpu_kernel_knows(op.operator_name());
+  plan.cpu_kernel_tells = is_torchs_own && (disagrees || !is_tagged(op, {at::Tag::dynamic_output_shape, at::Tag::data_dependent_output}));
+  plan.only_cpu_kernel_tells = disagrees || !has_meta_kernel(op);
   plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  if (plan.has_fresh_returns && only_single_tensors && !only_the_cpu_kernel_knows(op.operator_name()))
-    plan.out_form = find_out_form(schema);
+  if (plan.has_fresh_returns && only_single_tensors && !disagrees) plan.out_form = find_out_form(schema);
   return plan;
 }
 

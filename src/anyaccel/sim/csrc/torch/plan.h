@@ -16,6 +16,10 @@ struct Plan {
   bool returns_tensors = true;     ///< and every one of them is a tensor or a list of them
   bool is_view = false;            ///< returns an alias of an argument
   bool has_cpu_kernel = false;
+  bool cpu_kernel_tells = false;       ///< run over other values, the CPU kernel leaves behind the same shapes and types
+  bool only_cpu_kernel_tells = false;  ///< and no Meta kernel does
+  bool changes_no_shapes = false;      ///< returns nothing of its own and has no `out=` to resize
+  bool is_pointwise = false;
   c10::OperatorHandle op;
   std::optional<c10::OperatorHandle> out_form;          ///< writes into tensors handed to it what this operator returns
   const c10::SafeKernelFunction* wrapper = nullptr;     ///< torch's own way to the out= form, which knows shapes, where there is one
