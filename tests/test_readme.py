@@ -34,7 +34,7 @@ def test_python_runs_on_the_sim(run: Run, code: str) -> None:
 
 
 def test_there_is_python_to_run() -> None:
-    assert len(blocks("python")) == 5
+    assert len(blocks("python")) == 6
 
 
 @pytest.mark.parametrize("command", commands(), ids=" ".join)
