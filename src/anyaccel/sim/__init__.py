@@ -208,9 +208,10 @@ def _enable(torch: Any, wanted: Config, *, asked: tuple[object, ...], late: bool
                 "none for the sim now. Call anyaccel.sim.enable() earlier, or set ANYACCEL_SIM; this process goes on without it."
             )
         torch.utils.rename_privateuse1_backend(DEVICE_NAME)
-        from anyaccel.sim import module
+        from anyaccel.sim import module, processes
 
         torch._register_device_module(DEVICE_NAME, module)
+        processes.refuse_tensors()
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         _extension, _config = extension, wanted
         accelerator_changed()
