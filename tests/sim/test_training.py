@@ -177,6 +177,34 @@ def test_both_schedules_give_the_same_bits() -> None:
     assert all(math.isfinite(number) for numbers in serial.values() for number in numbers)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # from the CPU
+@pytest.mark.parametrize("padded", [False, True])
+def test_a_transformer_answers_without_gradients(padded: bool) -> None:
+    torch.default_generator.manual_seed(1)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True), 2).eval()
+    x = torch.randn(3, 5, 8)
+    padding = torch.arange(5) >= torch.tensor([[5], [3], [2]])
+    with torch.no_grad():  # where torch takes kernels of whole layers, and nested tensors, where a device has them
+        expected = encoder(x, src_key_padding_mask=padding if padded else None)
+        result = encoder.to("sim")(x.to("sim"), src_key_padding_mask=padding.to("sim") if padded else None).cpu()
+    kept = ~padding if padded else torch.ones_like(padding)
+    torch.testing.assert_close(result[kept], expected[kept])
+
+
+@pytest.mark.parametrize("need_weights", [False, True])
+def test_attention_answers_without_gradients(need_weights: bool) -> None:
+    torch.default_generator.manual_seed(1)
+    attention, x = nn.MultiheadAttention(8, 2, batch_first=True).eval(), torch.randn(3, 5, 8)
+    with torch.no_grad():
+        expected = attention(x, x, x, need_weights=need_weights)
+        attention, x = attention.to("sim"), x.to("sim")
+        before = dict(acc.sim.stats()["host_waits"])
+        result = attention(x, x, x, need_weights=need_weights)
+        assert acc.sim.stats()["host_waits"] == before
+    assert (result[1] is None) == (not need_weights)
+    torch.testing.assert_close(result, expected, check_device=False)
+
+
 class Calls(torch.utils._python_dispatch.TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()

@@ -25,11 +25,15 @@ std::int64_t fused_sdp_choice(const at::Tensor&, const at::Tensor&, const at::Te
   return static_cast<std::int64_t>(sdp::SDPBackend::math);
 }
 
+/// "May I make a nested tensor of these?" There are none here: torch.nn.TransformerEncoder keeps the padding then.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor&, const at::Tensor&) { return false; }
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("native_dropout", TORCH_FN(native_dropout));
   m.impl("_fused_sdp_choice", TORCH_FN(fused_sdp_choice));
+  m.impl("_nested_tensor_from_mask_left_aligned", TORCH_FN(nested_tensor_from_mask_left_aligned));
 }
 
 }  // namespace anyaccel::sim

@@ -19,6 +19,7 @@ inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
       "aten::native_layer_norm",
       "aten::native_layer_norm_backward",
       "aten::native_group_norm",
+      "aten::_native_multi_head_attention",
       // Other shapes.
       "aten::_embedding_bag",
       "aten::_embedding_bag_forward_only",
