@@ -207,8 +207,10 @@ class Player:
     def make(self, _: Value | None = None) -> None:
         stream, twin = self.stream(self.rng.choice(self.machine.devices)), self.random()
         with acc.stream(stream):
-            source = twin.clone() if self.rng.random() < 0.5 else twin.pin_memory()
-            self.add(stream, source.to("sim", non_blocking=True), twin)
+            pageable, source = twin.clone(), twin.pin_memory()
+            real = (pageable if self.rng.random() < 0.5 else source).to("sim", non_blocking=True)
+            pageable.zero_()  # was staged; pinned memory may only be freed
+            self.add(stream, real, twin)
 
     def make_pinned(self, _: Value) -> None:
         twin = self.random()
@@ -253,7 +255,7 @@ class Player:
             self.add(stream, real, twin)
 
     def view(self, a: Value) -> None:
-        if a.twin.dim() > 1 and a.twin.numel() > 30:
+        if a.twin.dim() > 1 and min(a.twin.shape) > 1:
             call = self.rng.choice(VIEWS)
             self.values.append(Value(a.memory, call(a.real), call(a.twin)))
 
