@@ -1,6 +1,7 @@
 // The operators that no file of their own writes out: each runs as its CPU kernel, on the current stream, over the device's memory.
 #include "torch/fallback.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/conj_physical.h>
@@ -135,12 +136,25 @@ void enqueue_functional(const Plan& plan, driver::Stream& stream, std::unique_pt
   });
 }
 
+/// True if writing to the tensor at `place` changes another argument, or itself: the kernel is to see that, and to refuse it.
+bool overlaps(std::size_t place, const Stack& arguments) {
+  const auto& output = arguments[place].toTensor();
+  if (at::has_internal_overlap(output) == at::MemOverlap::Yes) return true;
+  bool found = false;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (i == place) continue;
+    each_tensor({arguments[i]}, [&](const at::Tensor& other) { found |= other.defined() && other.is_alias_of(output); });
+  }
+  return found;
+}
+
 /// Tensors on the host that take the place of a call's `out=` arguments, whose shapes only the kernel knows: those it may resize.
 std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::FunctionSchema& schema, Stack& arguments) {
   std::vector<std::pair<std::size_t, at::Tensor>> outputs;
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const auto& argument = schema.arguments()[i];
     if (!argument.kwarg_only() || !is_written(argument) || !arguments[i].isTensor()) continue;
+    if (overlaps(i, arguments)) continue;
     outputs.emplace_back(i, arguments[i].toTensor().clone());
     arguments[i] = outputs.back().second;
   }
