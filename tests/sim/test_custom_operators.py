@@ -212,6 +212,7 @@ def test_a_kernel_that_is_registered_later_takes_over() -> None:
     assert scale.operator(x.cpu(), 2.0).tolist() == [2, 2]
 
 
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators:UserWarning")
 def test_an_operator_of_torch_replaced_for_the_sim() -> None:
     library = torch.library.Library("aten", "IMPL")
     calls = []

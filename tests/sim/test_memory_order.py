@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 
 import pytest
@@ -133,6 +134,7 @@ def test_pinned_memory_is_not_reused_while_a_copy_is_pending() -> None:
 
 
 def test_out_of_memory_waits_for_the_work_of_all_streams_and_leaves_it_right() -> None:
+    gc.collect()  # what earlier tests left must not be freed in between
     _, total = torch.accelerator.get_memory_info()
     start, current = torch.accelerator.memory_allocated(), torch.accelerator.current_stream()
     streams, sums, failures = [torch.Stream("sim") for _ in range(8)], [], []

@@ -46,4 +46,5 @@ def test_random_programs_equal_the_cpu(seed: int) -> None:
 def test_random_programs_fail_where_ordering_is_left_out(seed: int, left_out: str) -> None:
     with pytest.raises(AssertionError, match=f"seed {seed}") as raised:
         random_programs.run(seed, operations=100_000, left_out=left_out)
-    assert "differ" in str(raised.value.__cause__)
+    cause = raised.value.__cause__
+    assert "differ" in str(cause) or "out of bounds" in str(cause)  # of an index, which was not there yet

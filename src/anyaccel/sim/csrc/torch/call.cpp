@@ -186,4 +186,9 @@ void Call::describe(Words& key) const {
   operands_.describe(key);
 }
 
+void Call::describe_kind(Words& key) const {
+  key.append(words_.begin(), words_.end());
+  operands_.describe_kind(key);
+}
+
 }  // namespace anyaccel::sim

@@ -55,6 +55,9 @@ class Call : public Pooled<Call> {
   /// Appends to `key` all that the shape of a result can depend on.
   void describe(Words& key) const;
 
+  /// Appends what does not change with the tensors' shapes.
+  void describe_kind(Words& key) const;
+
   /// False if an argument is of a kind that no numbers describe.
   bool describable() const noexcept { return describable_; }
 

@@ -344,7 +344,8 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   Values results;
   if (!start(plan, call, results)) {
     if (plan.wrapper) {
-      if (const Question question(op, *call); !recall(question)) return run_wrapper(plan, question, *stack);
+      const Question question(op, *call);
+      if (!recall(question) && !may_refuse_values(plan, *call)) return run_wrapper(plan, question, *stack);
     }
     results = run_unknown(plan, std::move(call), *stack);
   }

@@ -4,7 +4,9 @@
 #include <c10/core/DefaultDtype.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -68,6 +70,35 @@ class Memory {
   std::unordered_map<Key, Answer, Hash, Equal> young_, old_;
 };
 
+/// What this thread was told lately, so that threads share no lock for it.
+class Recent {
+ public:
+  /// The answer to the last question of this hash, if it was this one.
+  const Answer* find(std::size_t hash, View key) const {
+    const auto& entry = entries_[hash % kEntries];
+    return View(entry.key) == key && !entry.key.empty() ? &entry.answer : nullptr;
+  }
+
+  void put(std::size_t hash, View key, const Answer& answer) {
+    auto& entry = entries_[hash % kEntries];
+    entry.key.assign(key.begin(), key.end());
+    entry.answer = answer;
+  }
+
+  static Recent& of_this_thread() {
+    thread_local const auto recent = std::make_unique<Recent>();
+    return *recent;
+  }
+
+ private:
+  static constexpr std::size_t kEntries = 512;
+  struct Entry {
+    Key key;
+    Answer answer;
+  };
+  std::array<Entry, kEntries> entries_;
+};
+
 Memory& memory() {
   static auto* const instance = new Memory;  // leaked: threads may ask until the very end
   return *instance;
@@ -126,12 +157,17 @@ Answer ask_cpu(const c10::OperatorHandle& op, const Call& call) {
   return nullptr;
 }
 
+bool accepts_when_shrunk(const c10::OperatorHandle& op, const Call& call, StandIn values, c10::DeviceType device) {
+  return unless_refused([&] { return run(op, call, shrunk_stand_ins(call.operands(), values, device), device); }) != nullptr;
+}
+
+bool cpu_refuses_when_shrunk(const c10::OperatorHandle& op, const Call& call) {
+  return !accepts_when_shrunk(op, call, StandIn::kUsual, c10::kCPU) && !accepts_when_shrunk(op, call, StandIn::kOnes, c10::kCPU);
+}
+
 /// True if the CPU kernel refuses, whatever the values, what the Meta kernel accepts, as far as shrunk tensors show it.
 bool refuses_when_shrunk(const c10::OperatorHandle& op, const Call& call) {
-  const auto accepts = [&](StandIn values, c10::DeviceType device) {
-    return unless_refused([&] { return run(op, call, shrunk_stand_ins(call.operands(), values, device), device); }) != nullptr;
-  };
-  return !accepts(StandIn::kUsual, c10::kCPU) && !accepts(StandIn::kOnes, c10::kCPU) && accepts(StandIn::kUsual, c10::kMeta);
+  return cpu_refuses_when_shrunk(op, call) && accepts_when_shrunk(op, call, StandIn::kUsual, c10::kMeta);
 }
 
 /// A guess at how many elements the kernel will work on: those of the arguments, and what a number or a list of them may make of these.
@@ -158,7 +194,13 @@ Question::Question(const c10::OperatorHandle& op, const Call& call) {
 }
 
 std::optional<Answer> recall(const Question& question) {
-  return question.rememberable ? memory().find(question.key) : std::nullopt;
+  if (!question.rememberable) return std::nullopt;
+  const auto hash = Hash()(question.key);
+  auto& recent = Recent::of_this_thread();
+  if (const auto* answer = recent.find(hash, question.key)) return *answer;
+  auto answer = memory().find(question.key);
+  if (answer) recent.put(hash, question.key, *answer);
+  return answer;
 }
 
 void remember(const Question& question, Answer answer) {
@@ -178,6 +220,16 @@ Answer ask(const Plan& plan, const Call& call) {
   return ask_meta(plan.op, call);
 }
 
+bool may_refuse_values(const Plan& plan, const Call& call) {
+  Question kind;
+  kind.key.append({reinterpret_cast<std::int64_t>(&plan.op.schema()), -1});  // no question about one call begins like this
+  call.describe_kind(kind.key);
+  kind.rememberable = call.describable();
+  if (const auto known = recall(kind)) return !*known;
+  const bool refuses = cpu_refuses_when_shrunk(plan.op, call);
+  remember(kind, refuses ? nullptr : std::make_shared<const Outcome>());
+  return refuses;
+}
 
 Outcome::Return describe(const c10::IValue& value) {
   Outcome::Return result;

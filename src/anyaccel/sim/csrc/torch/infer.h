@@ -35,10 +35,11 @@ using Answer = std::shared_ptr<const Outcome>;
 
 /// What an outcome depends on: the operator, the call, and the settings of torch that its kernels read.
 struct Question {
+  Question() = default;
   Question(const c10::OperatorHandle& op, const Call& call);
 
   Words key;
-  bool rememberable;
+  bool rememberable = false;
 };
 
 /// What was remembered for `question`; nullopt if nothing was. Null where only running the call can tell.
@@ -54,6 +55,10 @@ void remember(const Question& question, Answer answer);
 /// on the stream, and is faster than most Meta kernels. Large ones are put to the Meta kernel, unless torch has none or it is known to
 /// say something else.
 Answer ask(const Plan& plan, const Call& call);
+
+/// False if the CPU kernel certainly takes the numbers, strings and types among the arguments, whatever its shape rules say.
+/// Remembered for all calls that differ in shapes only.
+bool may_refuse_values(const Plan& plan, const Call& call);
 
 /// What `value`, a tensor or a list of them, is like.
 Outcome::Return describe(const c10::IValue& value);

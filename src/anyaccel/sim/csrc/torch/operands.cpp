@@ -161,6 +161,10 @@ void Operands::describe(Words& key) const {
   if (storages_.size() != size()) key.append(offsets_.begin(), offsets_.end());
 }
 
+void Operands::describe_kind(Words& key) const {
+  for (const auto start : starts_) key.push_back(words_[start]);
+}
+
 Tensors Operands::over(c10::DispatchKey key, c10::Storage (*storage_for)(const Memory&)) const {
   c10::SmallVector<c10::Storage, 6> storages;
   for (const auto& memory : storages_) storages.push_back(storage_for(memory));

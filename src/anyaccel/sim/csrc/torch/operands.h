@@ -70,6 +70,9 @@ class Operands : public Pooled<Operands> {
   /// Appends all that the shape of a result can depend on: shapes, types, bits and alias relations.
   void describe(Words& key) const;
 
+  /// Appends what does not change with the shapes: types, numbers of dimensions, bits and alias relations.
+  void describe_kind(Words& key) const;
+
   /// Forgets which tensors these were. To be called before a task takes the operands.
   void forget_tensors() { impls_.clear(), storage_impls_.clear(); }
 
