@@ -28,6 +28,7 @@ inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
       "aten::_ctc_loss.Tensor",
       "aten::binary_cross_entropy",
       "aten::huber_loss",
+      "aten::multilabel_margin_loss_forward",
       "aten::soft_margin_loss",
       // Only the functional form refuses what has no answer: the largest of no elements.
       "aten::max",
