@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.helpers import run_python
 from torch import Tensor
 
 import anyaccel as acc
@@ -229,6 +230,57 @@ def test_an_operator_of_torch_replaced_for_the_sim() -> None:
     assert calls == ["sim"]
     assert torch.hypot(torch.full((2,), 3.0, device="sim"), torch.full((2,), 4.0, device="sim")).tolist() == [5, 5]
     assert calls == ["sim"]
+
+
+def test_waits_of_the_host_let_python_kernels_run() -> None:
+    """Each of these would hang if the host kept the GIL while it waits."""
+    mebibyte = 2**20
+    scale = Scale("cpu")
+    x = torch.ones(3, device="sim")
+
+    def queue(count: int) -> Tensor:
+        for _ in range(count):
+            y = scale.operator(x, 2.0)
+        return y
+
+    assert queue(3000).tolist() == [2, 2, 2]  # more than a queue holds
+    total = torch.sim.get_device_properties().total_memory
+    torch.sim.empty_cache()
+    torch.sim.set_per_process_memory_fraction((torch.sim.memory_reserved() + 40 * mebibyte) / total)
+    try:
+        for _ in range(5):
+            used = torch.empty(24 * mebibyte, dtype=torch.uint8, device="sim")
+            queue(50)
+            used.record_stream(torch.Stream("sim"))
+            del used
+            torch.empty(32 * mebibyte, dtype=torch.uint8, device="sim")  # fits only once that memory has come back
+    finally:
+        torch.sim.set_per_process_memory_fraction(1.0)
+    queue(50)
+    torch.sim.empty_cache()
+    queue(50)
+    acc.sim.reset_errors()
+    queue(50)
+    torch.accelerator.current_stream().synchronize()
+    assert len(scale.calls) == 3000 + 5 * 50 + 3 * 50
+
+
+def test_python_kernels_may_be_pending_at_exit() -> None:
+    program = """
+        import torch
+        @torch.library.custom_op("anyaccel_test::slow", mutates_args=(), device_types="cpu")
+        def slow(x: torch.Tensor) -> torch.Tensor:
+            sum(range(100_000))
+            return x.clone()
+        slow.register_fake(torch.empty_like)
+        x = torch.ones(3, device="sim")
+        for _ in range(300):
+            slow(x)
+        print("done")
+    """
+    result = run_python(program, {"ANYACCEL_SIM": "1"})
+    assert result.stdout.split() == ["done"]
+    assert not result.stderr
 
 
 EXTENSION = r"""
