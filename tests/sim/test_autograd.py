@@ -194,6 +194,22 @@ def test_gradients_are_the_slopes_of_the_function(function: Callable[[torch.Tens
     assert torch.autograd.gradgradcheck(function, (x,))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_gradients_of_recurrent_cells_are_their_slopes(kind: type[nn.RNNCellBase], bias: bool) -> None:
+    cell = kind(3, 2, bias=bias, dtype=torch.float64, device="sim")
+    names = [name for name, _ in cell.named_parameters()]
+
+    def step(x: torch.Tensor, state: torch.Tensor, memory: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = (state, memory) if kind is nn.LSTMCell else state + 0 * memory
+        result = torch.func.functional_call(cell, dict(zip(names, weights, strict=True)), (x, hidden))
+        return result if isinstance(result, tuple) else (result,)
+
+    states = [numbers(2, size, grad=True, dtype=torch.float64) for size in (3, 2, 2)]
+    assert torch.autograd.gradcheck(step, (*states, *cell.parameters()))
+    assert torch.autograd.gradgradcheck(step, (*states, *cell.parameters()))
+
+
 def test_a_graph_that_is_kept_accumulates() -> None:
     x = numbers(3, grad=True)
     y = x.square().sum()
