@@ -38,6 +38,10 @@ inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
       "aten::_cummin_helper",
       "aten::_logcumsumexp",
       "aten::_sample_dirichlet",
+      "aten::_thnn_fused_gru_cell",
+      "aten::_thnn_fused_gru_cell_backward",
+      "aten::_thnn_fused_lstm_cell",
+      "aten::_thnn_fused_lstm_cell_backward_impl",
       "aten::binomial",
       "aten::geqrf",
   };

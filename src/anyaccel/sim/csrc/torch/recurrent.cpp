@@ -1,4 +1,5 @@
-// Cells of recurrent networks: torch takes the fused form on every accelerator, and the CPU has none, so it is put together here.
+// Cells of recurrent networks: torch takes the fused form on every accelerator, and the CPU has none, so it is put together here, as
+// kernels for the CPU: a cell then is one task. (On the CPU itself torch takes other forms.)
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>
@@ -71,7 +72,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tenso
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstm_cell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstm_cell_backward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gru_cell));
