@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.helpers import run_python
 from torch.nn import functional as F  # noqa: N812
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import anyaccel as acc
 
@@ -60,6 +61,19 @@ DRAWS: dict[str, Callable[[torch.Generator | None], torch.Tensor]] = {
     "gamma": lambda generator: torch._standard_gamma(ones(9), generator=generator),
     "dirichlet": lambda generator: torch._sample_dirichlet(ones(9), generator=generator),
     "rrelu_with_noise": lambda generator: torch._C._nn.rrelu_with_noise(-ones(9), ones(9), training=True, generator=generator),
+    "rrelu, generator": lambda generator: torch.ops.aten.rrelu(-ones(9), 0.1, 0.9, True, generator),
+    "rrelu_, generator": lambda generator: torch.ops.aten.rrelu_(-ones(9), 0.1, 0.9, True, generator),
+    "rrelu_with_noise_": lambda generator: torch.ops.aten.rrelu_with_noise_(-ones(9), ones(9), 0.1, 0.9, True, generator),
+    "rrelu_with_noise_functional": lambda generator: torch.ops.aten.rrelu_with_noise_functional(
+        -ones(9), ones(9), 0.1, 0.9, True, generator
+    )[0],
+    "uniform": lambda generator: torch.ops.aten.uniform(ones(5), generator=generator),
+    "normal_functional": lambda generator: torch.ops.aten.normal_functional(ones(5), generator=generator),
+    "log_normal": lambda generator: torch.ops.aten.log_normal(ones(5), generator=generator),
+    "cauchy": lambda generator: torch.ops.aten.cauchy(ones(5), generator=generator),
+    "exponential": lambda generator: torch.ops.aten.exponential(ones(5), generator=generator),
+    "geometric": lambda generator: torch.ops.aten.geometric(ones(50), 0.1, generator=generator),
+    "random": lambda generator: torch.ops.aten.random(ones(5), generator=generator),
 }
 
 # What draws from the default generator always.
@@ -93,6 +107,38 @@ def recurrent(kind: type[torch.nn.RNNBase]) -> torch.Tensor:
 
 def all_draws() -> dict[str, Callable[[], torch.Tensor]]:
     return {name: functools.partial(draw, None) for name, draw in DRAWS.items()} | LAYERS
+
+
+class Names(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_nothing_that_takes_a_generator_is_left_out() -> None:
+    def has_kernel(schema: torch.FunctionSchema) -> bool:
+        name = schema.name + ("." + schema.overload_name if schema.overload_name else "")
+        if not torch._C._dispatch_has_kernel(name) or torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"):
+            return False  # known to TorchScript only, or made of others
+        return torch._C._dispatch_has_computed_kernel_for_dispatch_key(name, "CPU")
+
+    wanted = {
+        schema.name
+        for schema in torch._C._jit_get_all_schemas()
+        if schema.name.startswith("aten::")
+        and any("Generator" in str(argument.type) for argument in schema.arguments)
+        and not schema.overload_name.endswith("out")
+        and has_kernel(schema)
+    }
+    with Names() as names:
+        for draw in DRAWS.values():
+            draw(None)
+    assert wanted - names.seen == set()
+    assert len(wanted) > 30
 
 
 @pytest.mark.parametrize("draw", all_draws().values(), ids=all_draws().keys())
