@@ -8,6 +8,7 @@ from multiprocessing.reduction import ForkingPickler
 import pytest
 import torch
 import torch.multiprocessing
+import torch.utils.data
 
 import anyaccel as acc
 
@@ -35,6 +36,32 @@ def test_what_is_sent_says_that_it_cannot_go_and_what_to_do(make) -> None:
         queue.put(make("sim"))
     assert queue.empty()
     queue.close()
+
+
+@pytest.mark.parametrize("make", SENT.values(), ids=SENT.keys())
+def test_who_waits_at_a_queue_is_told(make) -> None:
+    queue = torch.multiprocessing.get_context("spawn").Queue()
+    queue.put((0, make("sim")))  # a thread of the queue pickles it, later
+    queue.put("next")
+    with pytest.raises(acc.Unsupported, match=r"another process.*'sim'"):
+        queue.get(timeout=60)
+    assert queue.get(timeout=60) == "next"
+    queue.close()
+    queue.join_thread()
+
+
+class OnTheDevice(torch.utils.data.Dataset):
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.ones(3, device="sim")
+
+
+def test_a_data_loader_whose_workers_return_device_tensors_raises() -> None:
+    loader = torch.utils.data.DataLoader(OnTheDevice(), num_workers=1, multiprocessing_context="spawn")
+    with pytest.raises(acc.Unsupported, match="DataLoader"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize("make", SENT.values(), ids=SENT.keys())
