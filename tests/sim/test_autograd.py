@@ -389,6 +389,20 @@ def test_a_kernel_that_fails_in_backward_leaves_a_process_that_goes_on() -> None
     assert a_step().tolist() == [0, 0, 0]
 
 
+@pytest.mark.filterwarnings("ignore:Anomaly Detection has been enabled")
+def test_anomaly_detection_names_the_forward_call_of_what_fails_in_backward() -> None:
+    def the_forward_call(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x.gather(0, index)
+
+    index = torch.zeros(3, dtype=torch.int64, device="sim")
+    with torch.autograd.detect_anomaly(check_nan=False):
+        y = the_forward_call(numbers(3, grad=True), index)
+        index.data.fill_(77)  # torch does not see it
+        y.sum().backward()
+    with pytest.raises(torch.AcceleratorError, match=r"(?s)out of bounds.*forward call.*the_forward_call"):
+        torch.accelerator.synchronize()
+
+
 def test_running_out_of_memory_in_backward_leaves_a_process_that_goes_on() -> None:
     mebibyte = 2**20
     x = torch.ones(8 * mebibyte, dtype=torch.uint8, device="sim").view(torch.float32).requires_grad_()
