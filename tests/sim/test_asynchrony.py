@@ -245,6 +245,7 @@ def test_ten_thousand_streams_start_no_more_threads() -> None:
         with acc.stream(torch.Stream("sim")):
             x + 1
     torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()  # a full one makes whoever allocates next wait for the device, which others hold
     assert acc.sim.stats()["threads"] <= max(before, 2)
 
 
