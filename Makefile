@@ -36,7 +36,7 @@ test: sim  ## Run every test: first those that need no sim, then those that run 
 # torch and Python are not instrumented: what they leak is theirs. Only tests without child processes are meant here.
 SANITIZE = ANYACCEL_SIM_SANITIZE=address,undefined
 PRELOAD = $(foreach library,asan stdc++,$(shell $(CXX) -print-file-name=lib$(library).so))
-SANITIZED = random_programs operators memory_order asynchrony device_errors random_numbers remembered_shapes
+SANITIZED = random_programs operators memory_order asynchrony device_errors random_numbers remembered_shapes module bad_input
 
 sanitize: $(STAMP)  ## Run the sim's tests with the sim under AddressSanitizer and UBSan; compiles for minutes. Needs gcc.
 	$(SANITIZE) $(BIN)/anyaccel sim build
