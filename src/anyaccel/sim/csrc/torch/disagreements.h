@@ -2,50 +2,44 @@
 #include <ATen/core/operator_name.h>
 
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 
 namespace anyaccel::sim {
 
-/// True for operators whose Meta kernel, or whose `out=` form, says something else than their functional CPU kernel does, or that
-/// have no Meta kernel though their shapes depend on shapes alone. They run in their functional form, and the CPU kernel itself,
-/// over zeros, tells their shapes. (Names are with the overload.)
-inline bool only_the_cpu_kernel_knows(const c10::OperatorName& op) {
-  static const std::unordered_set<std::string> names{
-      // Other types of the statistics in reduced precision, nothing saved in eval, outputs left out.
-      "aten::native_batch_norm",
-      "aten::_native_batch_norm_legit",
-      "aten::_native_batch_norm_legit_no_training",
-      "aten::native_batch_norm_backward",
-      "aten::native_layer_norm",
-      "aten::native_layer_norm_backward",
-      "aten::native_group_norm",
-      "aten::_native_multi_head_attention",
+/// What says something else about an operator than its functional CPU kernel does.
+enum class Disagreement {
+  kNone,
+  kMeta,  ///< its Meta kernel: other shapes, strides or types. The CPU kernel is asked, however large the call
+  kOut,   ///< its `out=` form: it reads what it has not written yet, or resizes what it is given. The functional form runs
+};
+
+/// The table of those operators, with their overloads. tests/sim/test_disagreements.py holds it against torch.
+inline const std::unordered_map<std::string, Disagreement>& disagreements() {
+  using enum Disagreement;
+  static const std::unordered_map<std::string, Disagreement> table{
+      // Statistics are of the input's type in reduced precision, and not there in eval.
+      {"aten::native_batch_norm", kMeta},
+      {"aten::_native_batch_norm_legit", kMeta},
+      {"aten::_native_batch_norm_legit.no_stats", kMeta},
+      {"aten::_batch_norm_with_update", kMeta},
+      {"aten::native_layer_norm", kMeta},
       // Other shapes.
-      "aten::_embedding_bag",
-      "aten::_embedding_bag_forward_only",
-      // The out= form reads what it has not written yet, or resizes its output midway.
-      "aten::_ctc_loss",
-      "aten::_ctc_loss.Tensor",
-      "aten::binary_cross_entropy",
-      "aten::huber_loss",
-      "aten::multilabel_margin_loss_forward",
-      "aten::soft_margin_loss",
-      // Only the functional form refuses what has no answer: the largest of no elements.
-      "aten::max",
-      "aten::min",
-      // No Meta kernel.
-      "aten::_cummax_helper",
-      "aten::_cummin_helper",
-      "aten::_logcumsumexp",
-      "aten::_sample_dirichlet",
-      "aten::_thnn_fused_gru_cell",
-      "aten::_thnn_fused_gru_cell_backward",
-      "aten::_thnn_fused_lstm_cell",
-      "aten::_thnn_fused_lstm_cell_backward_impl",
-      "aten::binomial",
-      "aten::geqrf",
+      {"aten::_embedding_bag", kMeta},
+      {"aten::_embedding_bag_forward_only", kMeta},
+      // Other strides.
+      {"aten::_linalg_svd", kMeta},
+      {"aten::linalg_eig", kMeta},
+      {"aten::max_unpool2d", kMeta},
+      {"aten::_ctc_loss", kOut},
+      {"aten::binary_cross_entropy", kOut},
+      {"aten::huber_loss", kOut},
   };
-  return names.contains(c10::toString(op));
+  return table;
+}
+
+inline Disagreement disagreement_of(const c10::OperatorName& op) {
+  const auto place = disagreements().find(c10::toString(op));
+  return place == disagreements().end() ? Disagreement::kNone : place->second;
 }
 
 }  // namespace anyaccel::sim

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "torch/allocator.h"
+#include "torch/disagreements.h"
 #include "torch/generator.h"
 #include "torch/infer.h"
 #include "torch/pinned.h"
@@ -174,6 +175,13 @@ void define_memory(py::module_& module) {
   define(module, "empty_host_cache", [] { pinned_allocator()->empty_cache(); });
 }
 
+/// Operators that run otherwise than most, and what disagrees: its Meta kernel or its `out=` form.
+py::dict disagreeing_operators() {
+  py::dict result;
+  for (const auto& [name, what] : disagreements()) result[name.c_str()] = what == Disagreement::kMeta ? "meta" : "out";
+  return result;
+}
+
 void define_machine(py::module_& module) {
   define(module, "start", start_machine);
   define(module, "options", options);
@@ -184,6 +192,7 @@ void define_machine(py::module_& module) {
   define(module, "host_waits", host_waits);
   define(module, "reset_host_waits", reset_host_waits);
   define(module, "remembered_shapes", remembered_shapes);
+  define(module, "disagreeing_operators", disagreeing_operators);
 }
 
 }  // namespace

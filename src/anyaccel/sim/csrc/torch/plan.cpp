@@ -103,11 +103,11 @@ Plan make_plan(const OperatorHandle& op) {
   plan.is_pointwise = is_tagged(op, {at::Tag::pointwise});
   // Which of torch's own operators look at the data is known by their tags; of others nobody says.
   const bool is_torchs_own = schema.name().starts_with("aten::");
-  const bool disagrees = only_the_cpu_kernel_knows(op.operator_name());
-  plan.cpu_kernel_tells = is_torchs_own && (disagrees || !is_tagged(op, {at::Tag::dynamic_output_shape, at::Tag::data_dependent_output}));
-  plan.only_cpu_kernel_tells = disagrees || !has_meta_kernel(op);
+  const auto disagreement = disagreement_of(op.operator_name());
+  plan.cpu_kernel_tells = is_torchs_own && !is_tagged(op, {at::Tag::dynamic_output_shape, at::Tag::data_dependent_output});
+  plan.only_cpu_kernel_tells = disagreement == Disagreement::kMeta || !has_meta_kernel(op);
   plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
-  if (plan.has_fresh_returns && only_single_tensors && !disagrees) plan.out_form = find_out_form(schema);
+  if (plan.has_fresh_returns && only_single_tensors && disagreement == Disagreement::kNone) plan.out_form = find_out_form(schema);
   return plan;
 }
 
