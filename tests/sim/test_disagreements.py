@@ -38,6 +38,7 @@ EVIDENCE = {
     "aten::binary_cross_entropy": "nn.functional.binary_cross_entropy",
     "aten::huber_loss": "nn.functional.huber_loss",
     "aten::linalg_eig": "linalg.eig",
+    "aten::smooth_l1_loss": "nn.functional.smooth_l1_loss",
     "aten::max_unpool2d": "nn.functional.max_unpool2d.grad",
     "aten::native_batch_norm": "native_batch_norm",
     "aten::native_layer_norm": "native_layer_norm",

@@ -28,6 +28,7 @@ from tests.operator_samples import (
     to_cpu,
 )
 from torch.testing import assert_close
+from torch.utils import _pytree as pytree
 
 import anyaccel as acc
 
@@ -86,9 +87,10 @@ def call_while_held(call: Callable[[], Any]) -> tuple[Any, set[str]]:
 
 
 def gradients(results: Any, sources: Any) -> list[torch.Tensor]:
+    """Of a sum that does not depend on the phase of complex results, since eigenvectors have none."""
     outputs = [x for x in tensors_of(results) if x.requires_grad]
     inputs = [x for x in tensors_of(sources) if x.requires_grad]
-    sums = [x.real.sum() + x.imag.sum() if x.is_complex() else x.sum() for x in outputs]
+    sums = [x.abs().sum() if x.is_complex() else x.sum() for x in outputs]
     found = torch.autograd.grad(sums, inputs, allow_unused=True)
     return [x for x in found if x is not None]
 
@@ -105,15 +107,17 @@ def given_on_sim(op: Any, arguments: Arguments) -> Arguments:
 def check(op: Any, arguments: Arguments, given: Arguments, expected: Any, is_random: bool, backward: bool) -> set[str]:
     """Compare one call with the CPU's, and tell what the host waited for."""
     result, waits = call_while_held(lambda: op(given[0], *given[1], **given[2]))
-    elsewhere = {x.device for x, y in zip(tensors_of(result), tensors_of(expected), strict=True) if y.is_cpu and x.device.type != "sim"}
-    assert not elsewhere, f"results on {elsewhere}"
+    if pytree.tree_any(lambda leaf: isinstance(leaf, (torch.Tensor, torch.device)), given):  # others don't say where
+        elsewhere = {x.device for x, y in zip(tensors_of(result), tensors_of(expected), strict=True) if y.is_cpu and x.device.type != "sim"}
+        assert not elsewhere, f"results on {elsewhere}"
     if is_random or "empty" in op.name:  # numbers of its own, or any
         shapes = [[(x.shape, x.dtype) for x in tensors_of(value)] for value in (result, expected)]
         assert shapes[0] == shapes[1]
         torch.accelerator.synchronize()
         return waits
     loose = any(x.dtype in (torch.float16, torch.bfloat16) for x in tensors_of((arguments, expected)))
-    assert_close(to_cpu(result), to_cpu(expected), equal_nan=True, **({"rtol": 1e-2, "atol": 1e-2} if loose else {}))
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if loose else {"rtol": 1e-4, "atol": 1e-5}
+    assert_close(to_cpu(result), to_cpu(expected), equal_nan=True, **tolerance)
     if backward and any(x.requires_grad for x in tensors_of(expected)) and any(x.requires_grad for x in tensors_of(arguments)):
         want, have = gradients(expected, arguments), gradients(result, given)
         assert {x.device.type for x in have} <= {"sim"}

@@ -33,6 +33,7 @@ inline const std::unordered_map<std::string, Disagreement>& disagreements() {
       {"aten::_ctc_loss", kOut},
       {"aten::binary_cross_entropy", kOut},
       {"aten::huber_loss", kOut},
+      {"aten::smooth_l1_loss", kOut},
   };
   return table;
 }

@@ -161,6 +161,11 @@ std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::
   return outputs;
 }
 
+/// Resizes an `out=` argument, with torch's warning, to what the kernel makes of it.
+void resize_output(const at::Tensor& output, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (at::native::resize_output(output, sizes)) output.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+}
+
 /// Runs the operator in its turn on the stream while the host waits: its results, or its error, belong to the call.
 Values run_and_wait(const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call, const Stack& stack) {
   struct Answer {
@@ -188,7 +193,7 @@ Values run_and_wait(const Plan& plan, driver::Stream& stream, std::unique_ptr<Ca
   const auto first = stack.size() - schema.arguments().size();
   for (const auto& [place, output] : answer->outputs) {
     const auto& target = stack[first + place].toTensor();
-    at::native::resize_output(target, output.sizes());
+    resize_output(target, output.sizes(), output.strides());
     target.copy_(output, /*non_blocking=*/true);
   }
   const auto to_device = [&](const at::Tensor& tensor) {
@@ -216,7 +221,7 @@ void resize_arguments(const Outcome& outcome, const c10::FunctionSchema& schema,
         if (operands[element] != resize.operand) continue;
         const auto& value = stack[first + i];
         const at::Tensor tensor = value.isTensor() ? value.toTensor() : value.toListRef()[element].toTensor();
-        at::native::resize_output(tensor, resize.sizes);
+        resize_output(tensor, resize.sizes, resize.strides);
         call.refresh(resize.operand, tensor);
       }
     }
@@ -308,11 +313,6 @@ Values run_unknown(const Plan& plan, std::unique_ptr<Call> call, const Stack& st
   return run_and_wait(plan, stream, std::move(call), stack);
 }
 
-void refuse(const OperatorHandle& op, c10::DispatchKeySet keys, Stack*) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, kDeviceName, " has no tensors of this kind (", c10::toString(keys.highestPriorityTypeId()),
-                              "), which ", op.schema().name(), " was to use. Use a dense tensor, or keep this one on the CPU.");
-}
-
 std::unordered_map<const c10::FunctionSchema*, c10::SafeKernelFunction>& structured_wrappers() {
   static auto* const wrappers = new std::unordered_map<const c10::FunctionSchema*, c10::SafeKernelFunction>;
   return *wrappers;
@@ -377,10 +377,5 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
     }
   }
 }
-
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse>()); }
 
 }  // namespace anyaccel::sim

@@ -2,6 +2,7 @@
 // values. What is not known yet of a call, or cannot be, takes the boxed way.
 #include "torch/hot.h"
 
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add_ops.h>
 #include <ATen/ops/_foreach_addcdiv_ops.h>
 #include <ATen/ops/_foreach_addcmul_ops.h>
@@ -81,7 +82,6 @@
 #include <ATen/ops/threshold_backward_ops.h>
 #include <ATen/ops/where_ops.h>
 #include <ATen/ops/zero_ops.h>
-#include <ATen/core/Tensor.h>
 
 #include <memory>
 #include <string>

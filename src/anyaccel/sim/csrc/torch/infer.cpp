@@ -121,7 +121,7 @@ Outcome run(const c10::OperatorHandle& op, const Call& call, const Tensors& tens
     if (!alias || !alias->isWrite()) continue;
     for (const auto operand : call.operands_of(i)) {
       if (operand < 0 || tensors[operand].sizes() == call.operands().sizes(operand)) continue;
-      outcome.resized.push_back({operand, c10::DimVector(tensors[operand].sizes())});
+      outcome.resized.push_back({operand, c10::DimVector(tensors[operand].sizes()), c10::DimVector(tensors[operand].strides())});
     }
   }
   return outcome;
@@ -186,9 +186,8 @@ double work_of(const Call& call) {
 }  // namespace
 
 Question::Question(const c10::OperatorHandle& op, const Call& call) {
-  key.append({reinterpret_cast<std::int64_t>(&op.schema()),
-              static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
-                  std::int64_t{at::globalContext().deterministicAlgorithms()} << 8});
+  key.append({reinterpret_cast<std::int64_t>(&op.schema()), static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
+                                                                std::int64_t{at::globalContext().deterministicAlgorithms()} << 8});
   call.describe(key);
   rememberable = call.describable();
 }

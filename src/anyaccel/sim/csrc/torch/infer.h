@@ -25,6 +25,7 @@ struct Outcome {
   struct Resize {
     std::int32_t operand;
     c10::DimVector sizes;
+    c10::DimVector strides;
   };
 
   std::vector<Return> returns;  ///< those that are no argument handed back

@@ -97,7 +97,6 @@ Plan make_plan(const OperatorHandle& op) {
       only_single_tensors &= result.type()->kind() == c10::TypeKind::TensorType;
     }
   }
-  plan.wrapper = structured_wrapper(schema);
   plan.changes_no_shapes = !plan.has_fresh_returns;
   for (const auto& argument : schema.arguments()) plan.changes_no_shapes &= !(argument.kwarg_only() && is_written(argument));
   plan.is_pointwise = is_tagged(op, {at::Tag::pointwise});
@@ -105,6 +104,8 @@ Plan make_plan(const OperatorHandle& op) {
   const bool is_torchs_own = schema.name().starts_with("aten::");
   const auto disagreement = disagreement_of(op.operator_name());
   plan.cpu_kernel_tells = is_torchs_own && !is_tagged(op, {at::Tag::dynamic_output_shape, at::Tag::data_dependent_output});
+  // The wrapper calls the out= form.
+  if (disagreement != Disagreement::kOut) plan.wrapper = structured_wrapper(schema);
   plan.only_cpu_kernel_tells = disagreement == Disagreement::kMeta || !has_meta_kernel(op);
   plan.has_cpu_kernel = op.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU);
   if (plan.has_fresh_returns && only_single_tensors && disagreement == Disagreement::kNone) plan.out_form = find_out_form(schema);
