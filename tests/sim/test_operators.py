@@ -69,6 +69,11 @@ CASES = {
     ),
     "unfold": (lambda x: x.unfold(0, 3, 2) * 1, torch.randn(9)),
     "foreach": (lambda x, y: torch._foreach_add([x, y], [y, x]), torch.randn(3), torch.randn(3)),
+    "a kernel that conjugates by a bit": (
+        lambda x, y, b: torch.linalg.lu_solve(x, y, b, left=False),
+        *torch.linalg.lu_factor(torch.randn(3, 3, dtype=torch.complex64)),
+        torch.randn(4, 3, dtype=torch.complex64),
+    ),
     "svd": (lambda x: torch.linalg.svdvals(x), torch.randn(4, 3)),
     "fft": (torch.fft.fft, torch.randn(8)),
     "cumsum": (lambda x: x.cumsum(0), torch.randn(8)),

@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
@@ -170,18 +171,34 @@ bool refuses_when_shrunk(const c10::OperatorHandle& op, const Call& call) {
   return cpu_refuses_when_shrunk(op, call) && accepts_when_shrunk(op, call, StandIn::kUsual, c10::kMeta);
 }
 
-/// A guess at how many elements the kernel will work on: those of the arguments, and what a number or a list of them may make of these.
-double work_of(const Call& call) {
-  double work = 1 + static_cast<double>(stand_in_bytes(call.operands()));
-  const auto multiply = [&](std::int64_t number) { work *= std::max(1.0, std::abs(static_cast<double>(number))); };
+/// How much larger the numbers among the arguments may make a result than its operands are: a guess that is too high rather than too low.
+double growth(const Call& call) {
+  double factor = 1;
+  const auto grow = [&](double number) { factor *= std::max(1.0, std::abs(number)); };
   for (const auto& value : call.stack(Tensors(call.operands().size()), c10::kMeta)) {
-    if (value.isInt()) multiply(value.toInt());
-    if (value.isIntList()) {
-      for (const auto number : value.toIntVector()) multiply(number);
-    }
+    if (value.isInt()) grow(static_cast<double>(value.toInt()));
+    if (value.isDouble()) grow(value.toDouble());
+    if (value.isIntList()) std::ranges::for_each(value.toIntVector(), grow);
+    if (value.isDoubleList()) std::ranges::for_each(value.toDoubleVector(), grow);
   }
-  return work;
+  return factor;
 }
+
+/// How many elements the call makes.
+std::int64_t elements_of(const Outcome& outcome) {
+  std::int64_t elements = 0;
+  for (const auto& resize : outcome.resized) elements += c10::multiply_integers(resize.sizes);
+  for (const auto& result : outcome.returns) {
+    for (const auto& layout : result.layouts) elements += c10::multiply_integers(layout.sizes);
+  }
+  return elements;
+}
+
+/// What may be worked through at the call.
+constexpr double kSmallBytes = 1 << 18, kBearableBytes = 1 << 22;
+
+/// How much larger than shrunk tensors what is made of them may be.
+constexpr double kBearableGrowth = kBearableBytes / 32;
 
 }  // namespace
 
@@ -207,15 +224,18 @@ void remember(const Question& question, Answer answer) {
 }
 
 Answer ask(const Plan& plan, const Call& call) {
-  constexpr double kSmall = 1 << 18, kBearable = 1 << 22;
-  if (plan.cpu_kernel_tells) {
-    const auto work = work_of(call);
-    if (work <= kSmall) return ask_cpu(plan.op, call);
-    if (plan.only_cpu_kernel_tells) return plan.changes_no_shapes ? std::make_shared<const Outcome>() : ask_cpu(plan.op, call);
-    if ((plan.is_pointwise || call.operands().size() == 1) && refuses_when_shrunk(plan.op, call)) {
-      return work <= kBearable ? ask_cpu(plan.op, call) : nullptr;
-    }
+  if (!plan.cpu_kernel_tells) return ask_meta(plan.op, call);
+  if (!plan.takes_tensors) {  // such as arange: its numbers may mean anything
+    const auto answer = ask_meta(plan.op, call);
+    return answer && static_cast<double>(elements_of(*answer)) <= kSmallBytes / 8 ? ask_cpu(plan.op, call) : answer;
   }
+  const auto factor = growth(call);
+  const auto bytes = factor * static_cast<double>(1 + stand_in_bytes(call.operands()));
+  if (bytes <= kSmallBytes) return ask_cpu(plan.op, call);
+  if (plan.only_cpu_kernel_tells) return plan.changes_no_shapes ? std::make_shared<const Outcome>() : ask_cpu(plan.op, call);
+  const bool shrinks =
+      (plan.is_pointwise || call.operands().size() == 1) && (plan.changes_no_shapes || factor <= kBearableGrowth);
+  if (shrinks && refuses_when_shrunk(plan.op, call)) return bytes <= kBearableBytes ? ask_cpu(plan.op, call) : nullptr;
   return ask_meta(plan.op, call);
 }
 

@@ -98,7 +98,11 @@ Plan make_plan(const OperatorHandle& op) {
     }
   }
   plan.changes_no_shapes = !plan.has_fresh_returns;
-  for (const auto& argument : schema.arguments()) plan.changes_no_shapes &= !(argument.kwarg_only() && is_written(argument));
+  for (const auto& argument : schema.arguments()) {
+    const bool is_output = argument.kwarg_only() && is_written(argument);
+    plan.changes_no_shapes &= !is_output;
+    plan.takes_tensors |= !is_output && is_tensors(argument.type());
+  }
   plan.is_pointwise = is_tagged(op, {at::Tag::pointwise});
   // Which of torch's own operators look at the data is known by their tags; of others nobody says.
   const bool is_torchs_own = schema.name().starts_with("aten::");

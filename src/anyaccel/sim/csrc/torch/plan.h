@@ -15,6 +15,7 @@ struct Plan {
   bool has_fresh_returns = false;  ///< some return is no argument handed back
   bool returns_tensors = true;     ///< and every one of them is a tensor or a list of them
   bool is_view = false;            ///< returns an alias of an argument
+  bool takes_tensors = false;      ///< not only numbers, and tensors to write to
   bool has_cpu_kernel = false;
   bool cpu_kernel_tells = false;       ///< run over other values, the CPU kernel leaves behind the same shapes and types
   bool only_cpu_kernel_tells = false;  ///< and no Meta kernel does
