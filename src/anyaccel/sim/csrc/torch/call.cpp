@@ -23,15 +23,16 @@ std::int64_t bits(double value) {
   return result;
 }
 
-/// Appends numbers that stand for `value`: its kind, then its content. False for kinds that have none.
-bool describe_value(const c10::IValue& value, Words& key) {
+/// Appends numbers that stand for `value`: its kind, then its content, where `with_doubles` says so also that of floating-point
+/// numbers. False for kinds that have none.
+bool describe_value(const c10::IValue& value, bool with_doubles, Words& key) {
   enum Kind : std::int64_t { kNone, kInt, kDouble, kBool, kComplex, kString, kDevice, kList };
   if (value.isNone()) {
     key.push_back(kNone);
   } else if (value.isInt()) {
     key.append({kInt, value.toInt()});
   } else if (value.isDouble()) {
-    key.append({kDouble, bits(value.toDouble())});
+    key.append({kDouble, with_doubles ? bits(value.toDouble()) : 0});
   } else if (value.isBool()) {
     key.append({kBool, value.toBool()});
   } else if (value.isComplexDouble()) {
@@ -47,7 +48,7 @@ bool describe_value(const c10::IValue& value, Words& key) {
     const auto list = value.toListRef();
     key.append({kList, static_cast<std::int64_t>(list.size())});
     for (const auto& member : list) {
-      if (!describe_value(member, key)) return false;
+      if (!describe_value(member, with_doubles, key)) return false;
     }
   } else {
     return false;
@@ -58,6 +59,7 @@ bool describe_value(const c10::IValue& value, Words& key) {
 }  // namespace
 
 Call::Call(const c10::FunctionSchema& schema, const torch::jit::Stack& stack) {
+  begin(schema);
   const auto& parameters = schema.arguments();
   const auto first = stack.size() - parameters.size();
   for (std::size_t i = 0; i < parameters.size(); ++i) take(stack[first + i], parameters[i]);
@@ -89,7 +91,7 @@ void Call::take_value(c10::IValue value) {
   if (value.isDevice() && value.toDevice().is_privateuseone() && !has_tensor_) device_ = value.toDevice().index();
   const auto place = words_.size();
   words_.push_back(0);
-  describable_ &= describe_value(value, words_);
+  describable_ &= describe_value(value, doubles_matter_, words_);
   words_[place] = head(kValue, words_.size() - place - 1);
   values_.push_back(std::move(value));
 }

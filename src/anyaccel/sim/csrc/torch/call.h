@@ -25,6 +25,7 @@ class Call : public Pooled<Call> {
   /// The same from arguments that were not put on a stack.
   template <class... Arguments>
   explicit Call(const c10::FunctionSchema& schema, const Arguments&... arguments) {
+    begin(schema);
     const auto* parameter = schema.arguments().data();
     (take(arguments, *parameter++), ...);
     check_devices(schema);
@@ -72,6 +73,10 @@ class Call : public Pooled<Call> {
   static std::size_t following(std::int64_t head) noexcept { return static_cast<std::size_t>(head >> 8 & 0xffffff); }
   static std::int32_t operand_of(std::int64_t head) noexcept { return static_cast<std::int32_t>(head >> 32); }
 
+  /// An operator that returns nothing, such as a step of an optimizer over many tensors, changes no shapes: its factors, which are
+  /// others at each step, matter to nothing but the data.
+  void begin(const c10::FunctionSchema& schema) { doubles_matter_ = !schema.returns().empty(); }
+
   void take(const c10::IValue& value, const c10::Argument& parameter);
   void take(const at::Tensor& tensor, const c10::Argument& parameter) { words_.push_back(head(kTensor, 0, add(tensor, parameter, false))); }
   void take(const std::optional<at::Tensor>& tensor, const c10::Argument& parameter) {
@@ -105,6 +110,7 @@ class Call : public Pooled<Call> {
   bool has_tensor_ = false;
   bool has_generator_ = false;
   bool describable_ = true;
+  bool doubles_matter_ = true;
 };
 
 }  // namespace anyaccel::sim

@@ -233,8 +233,7 @@ Answer ask(const Plan& plan, const Call& call) {
   const auto bytes = factor * static_cast<double>(1 + stand_in_bytes(call.operands()));
   if (bytes <= kSmallBytes) return ask_cpu(plan.op, call);
   if (plan.only_cpu_kernel_tells) return plan.changes_no_shapes ? std::make_shared<const Outcome>() : ask_cpu(plan.op, call);
-  const bool shrinks =
-      (plan.is_pointwise || call.operands().size() == 1) && (plan.changes_no_shapes || factor <= kBearableGrowth);
+  const bool shrinks = (plan.is_pointwise || call.operands().size() == 1) && (plan.changes_no_shapes || factor <= kBearableGrowth);
   if (shrinks && refuses_when_shrunk(plan.op, call)) return bytes <= kBearableBytes ? ask_cpu(plan.op, call) : nullptr;
   return ask_meta(plan.op, call);
 }
@@ -245,7 +244,7 @@ bool may_refuse_values(const Plan& plan, const Call& call) {
   call.describe_kind(kind.key);
   kind.rememberable = call.describable();
   if (const auto known = recall(kind)) return !*known;
-  const bool refuses = cpu_refuses_when_shrunk(plan.op, call);
+  const bool refuses = growth(call) <= kBearableGrowth && cpu_refuses_when_shrunk(plan.op, call);
   remember(kind, refuses ? nullptr : std::make_shared<const Outcome>());
   return refuses;
 }
@@ -253,8 +252,8 @@ bool may_refuse_values(const Plan& plan, const Call& call) {
 Outcome::Return describe(const c10::IValue& value) {
   Outcome::Return result;
   const auto add = [&](const at::Tensor& tensor) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!tensor.defined() || tensor.layout() == at::kStrided, "sim has no tensors of layout ", tensor.layout(),
-                                ".");
+    TORCH_CHECK_NOT_IMPLEMENTED(!tensor.defined() || (tensor.layout() == at::kStrided && !tensor.is_quantized()),
+                                "sim has no tensors of layout ", tensor.layout(), ".");
     result.defined.push_back(tensor.defined());
     result.layouts.push_back(tensor.defined() ? Layout::of(tensor) : Layout{});
   };
