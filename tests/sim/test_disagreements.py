@@ -38,11 +38,13 @@ EVIDENCE = {
     "aten::binary_cross_entropy": "nn.functional.binary_cross_entropy",
     "aten::huber_loss": "nn.functional.huber_loss",
     "aten::linalg_eig": "linalg.eig",
-    "aten::smooth_l1_loss": "nn.functional.smooth_l1_loss",
     "aten::max_unpool2d": "nn.functional.max_unpool2d.grad",
+    "aten::mse_loss": "nn.functional.mse_loss",
     "aten::native_batch_norm": "native_batch_norm",
     "aten::native_layer_norm": "native_layer_norm",
+    "aten::smooth_l1_loss": "nn.functional.smooth_l1_loss",
 }
+ATTENTION = "aten::_native_multi_head_attention"
 
 
 def table() -> dict[str, str]:
@@ -220,5 +222,13 @@ def test_what_is_in_the_table_disagrees(name: str) -> None:
     assert evidence(op, name, table()[name])
 
 
+def test_attention_leaves_out_weights_that_nobody_asked_for() -> None:
+    """The database has no samples of it."""
+    x, weight, bias = torch.randn(2, 3, 4), torch.randn(12, 4), torch.randn(12)
+    with Compare() as mode:
+        torch._native_multi_head_attention(x, x, x, 4, 2, weight, bias, weight[:4], bias[:4], need_weights=False)
+    assert mode.found == {ATTENTION: {table()[ATTENTION]}}
+
+
 def test_there_is_evidence_for_all_of_the_table() -> None:
-    assert table().keys() == EVIDENCE.keys()
+    assert table().keys() == {*EVIDENCE, ATTENTION}

@@ -5,12 +5,13 @@ But for what is wrong with the elements of a tensor: that belongs to the device,
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from tests.operator_samples import Arguments, Mover, arguments_of, name_of, operators
+from tests.operator_samples import Arguments, Mover, arguments_of, name_of, operators, whole
 from torch.utils import _pytree as pytree
 
 import anyaccel as acc
@@ -19,9 +20,11 @@ pytestmark = [pytest.mark.sim, pytest.mark.filterwarnings("ignore")]
 
 # What raises something else than on the CPU, or later, and why.
 KNOWN = {
-    "narrow_copy": "torch puts it together of a view and a copy on every accelerator, and the view raises IndexError",
     "multinomial": "2^24 categories are too many for the CPU kernel alone, and too much to try at the call",
 }
+
+
+DRAWN = 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -78,11 +81,13 @@ def faults(op: Any) -> Iterator[str]:
         yield f"{name_of(op)}, {index}: the CPU raises {describe(expected)}; the sim {describe(raised)}, and later {describe(later)}"
 
 
-def test_what_is_wrong_is_refused_at_the_call_as_on_the_cpu() -> None:
-    tested = {name_of(op): list(faults(op)) for op in operators() if op.error_inputs_func is not None}
-    assert len(tested) > 100
+def test_what_is_wrong_is_refused_at_the_call_as_on_the_cpu(seed: int) -> None:
+    candidates = [op for op in operators() if op.error_inputs_func is not None]
+    rng = random.Random(seed)
+    tested = {name_of(op): list(faults(op)) for op in candidates if whole() or name_of(op) in KNOWN or rng.random() < DRAWN}
+    assert len(candidates) > 100 and len(tested) > DRAWN * 50
     wrong = [fault for name, found in tested.items() if name not in KNOWN for fault in found]
-    assert not wrong, "\n".join(wrong)
+    assert not wrong, f"seed {seed}: " + "\n".join(wrong)
     assert all(len(tested[name]) == 1 for name in KNOWN), "no longer wrong: take it off the list"
 
 
