@@ -32,6 +32,8 @@ EVIDENCE = {
     "aten::_ctc_loss": "nn.functional.ctc_loss",
     "aten::_embedding_bag": "nn.functional.embedding_bag",
     "aten::_embedding_bag_forward_only": "nn.functional.embedding_bag",
+    "aten::_fft_c2r": "fft.hfft2",
+    "aten::_fft_r2c": "fft.rfft2",
     "aten::_linalg_svd": "linalg.svd",
     "aten::_native_batch_norm_legit": "_native_batch_norm_legit",
     "aten::_native_batch_norm_legit.no_stats": "_native_batch_norm_legit",
@@ -42,6 +44,7 @@ EVIDENCE = {
     "aten::mse_loss": "nn.functional.mse_loss",
     "aten::native_batch_norm": "native_batch_norm",
     "aten::native_layer_norm": "native_layer_norm",
+    "aten::nonzero_static": "nonzero_static",
     "aten::smooth_l1_loss": "nn.functional.smooth_l1_loss",
 }
 ATTENTION = "aten::_native_multi_head_attention"

@@ -29,9 +29,12 @@ inline const std::unordered_map<std::string, Disagreement>& disagreements() {
       {"aten::_embedding_bag", kMeta},
       {"aten::_embedding_bag_forward_only", kMeta},
       // Other strides.
+      {"aten::_fft_c2r", kMeta},
+      {"aten::_fft_r2c", kMeta},
       {"aten::_linalg_svd", kMeta},
       {"aten::linalg_eig", kMeta},
       {"aten::max_unpool2d", kMeta},
+      {"aten::nonzero_static", kMeta},
       {"aten::_ctc_loss", kOut},
       {"aten::binary_cross_entropy", kOut},
       {"aten::huber_loss", kOut},
