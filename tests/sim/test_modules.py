@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import copy
+import random
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
+from tests.operator_samples import whole
 from torch.utils._pytree import tree_leaves, tree_map
 
 import anyaccel as acc
 
 pytestmark = pytest.mark.sim
+
+DRAWN = 0.3  # of the inputs, unless all are asked for
 
 
 def cases(training: bool) -> Iterator[tuple[str, torch.nn.Module, tuple[Any, Any]]]:
@@ -62,13 +66,15 @@ def differ(found: list[torch.Tensor | None], expected: list[torch.Tensor | None]
 @pytest.mark.parametrize("training", [True, False])
 def test_modules_give_what_they_give_on_the_cpu(training: bool, seed: int) -> None:
     wrong: list[str] = []
-    compared = 0
+    compared, rng = 0, random.Random(seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated forms and arguments, which torch tests as well
         torch.manual_seed(seed)
         for name, module, inputs in cases(training):
             if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
                 continue  # what it becomes is in the list, too
+            if not whole() and rng.random() > DRAWN:
+                continue
             try:
                 expected = run(module, inputs, "cpu", seed=1)
             except Exception:  # noqa: S112  the CPU is the judge of what is possible
@@ -86,5 +92,5 @@ def test_modules_give_what_they_give_on_the_cpu(training: bool, seed: int) -> No
             if difference:
                 wrong.append(f"{name}: {difference}")
             compared += not difference
-    assert not wrong, "\n".join(wrong)
-    assert compared > 1000
+    assert not wrong, f"seed {seed}: " + "\n".join(wrong)
+    assert compared > (1000 if whole() else 200)
