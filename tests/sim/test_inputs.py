@@ -188,6 +188,19 @@ def test_out_of_another_type_is_refused_at_the_call_as_on_the_cpu(operator: Call
         assert_close(to_cpu(given), out)
 
 
+@pytest.mark.parametrize("shape", [(), (3, 3)])
+def test_a_kernel_may_resize_its_output_midway(shape: tuple[int, ...]) -> None:
+    x = torch.randn(3, 3)
+    out = torch.empty(shape, device="sim")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        torch._C._nn.mse_loss(x.to("sim"), -x.to("sim"), 1, out=out)
+        torch.nn.functional.mse_loss(x.to("sim"), -x.to("sim"))
+        torch.accelerator.synchronize()
+    assert_close(out.cpu(), torch.nn.functional.mse_loss(x, -x))
+    assert len(warned) == (shape != ())  # at the call, and nobody else
+
+
 def test_out_on_the_host_is_refused() -> None:
     x = torch.ones(3, device="sim")
     with pytest.raises(RuntimeError, match="same device"):

@@ -1,11 +1,10 @@
 // The operators that no file of their own writes out: each runs as its CPU kernel, on the current stream, over the device's memory.
 #include "torch/fallback.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/conj_physical.h>
-#include <ATen/ops/neg.h>
 #include <torch/library.h>
 
 #include <exception>
@@ -19,6 +18,7 @@
 #include "torch/infer.h"
 #include "torch/kernel_scope.h"
 #include "torch/plan.h"
+#include "torch/run.h"
 #include "torch/runtime.h"
 #include "torch/tensors.h"
 
@@ -27,32 +27,6 @@ namespace {
 
 using c10::OperatorHandle;
 using torch::jit::Stack;
-
-/// Some kernels flip a bit of their output instead of its elements; the tensor on the device has kept its bits.
-void restore_bits(at::Tensor& tensor, bool conjugate, bool negative) {
-  if (tensor.is_conj() != conjugate) {
-    tensor.unsafeGetTensorImpl()->_set_conj(conjugate);
-    tensor.conj_physical_();
-  }
-  if (tensor.is_neg() != negative) {
-    tensor.unsafeGetTensorImpl()->_set_neg(negative);
-    tensor.neg_();
-  }
-}
-
-Stack run_on_cpu(const OperatorHandle& op, const Call& call) {
-  const KernelScope scope;
-  auto tensors = call.operands().on_cpu();
-  auto stack = call.stack(tensors, c10::kCPU);
-  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const auto index = static_cast<std::int32_t>(i);
-    TORCH_INTERNAL_ASSERT(tensors[i].sizes() == call.operands().sizes(index), "sim: ", op.schema().name(),
-                          " resized one of its arguments while it ran.");
-    restore_bits(tensors[i], call.operands().is_conjugate(index), call.operands().is_negative(index));
-  }
-  return stack;
-}
 
 /// Tensors on the device for what the operator will return.
 Values allocate(const Outcome& outcome, c10::DeviceIndex device) {
@@ -119,7 +93,7 @@ void deliver(const Values& results, const Tensors& promised, const std::string& 
 /// Enqueues an operator in a form that writes into its arguments and makes nothing.
 void enqueue_in_place(const OperatorHandle& op, const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call) {
   const auto copies = call->freeze();
-  enqueue(stream, plan.name.c_str(), [&op, call = std::move(call)] { run_on_cpu(op, *call); });
+  enqueue(stream, plan.name.c_str(), [&plan, &op, call = std::move(call)] { run_on_cpu(plan, op, *call); });
 }
 
 /// Enqueues an operator in its functional form; its results are copied to `outputs`.
@@ -131,7 +105,7 @@ void enqueue_functional(const Plan& plan, driver::Stream& stream, std::unique_pt
   promised->forget_tensors();
   const auto copies = call->freeze();
   enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), promised = std::move(promised)] {
-    const auto stack = run_on_cpu(plan.op, *call);
+    const auto stack = run_on_cpu(plan, plan.op, *call);
     deliver(fresh_returns(plan, stack), promised->on_cpu(), plan.name);
   });
 }
@@ -163,7 +137,10 @@ std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::
 
 /// Resizes an `out=` argument, with torch's warning, to what the kernel makes of it.
 void resize_output(const at::Tensor& output, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  if (at::native::resize_output(output, sizes)) output.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  if (!at::native::resize_output(output, sizes)) return;
+  const auto needed = at::detail::computeStorageNbytes(sizes, strides, output.itemsize(), output.storage_offset());
+  // A kernel may leave a part of something larger; here it stands alone.
+  if (needed <= output.storage().nbytes()) output.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
 }
 
 /// Runs the operator in its turn on the stream while the host waits: its results, or its error, belong to the call.

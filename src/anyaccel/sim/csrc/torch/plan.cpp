@@ -53,15 +53,20 @@ std::optional<OperatorHandle> find_out_form(const c10::FunctionSchema& schema) {
   return std::nullopt;
 }
 
-/// True if the operator or, since torch does not tag every form, one of its overloads or functional forms has one of `tags`.
-bool is_tagged(const OperatorHandle& op, std::initializer_list<at::Tag> tags) {
+/// True if `is_so` says so of the operator or of one of its overloads or functional forms.
+template <class IsSo>
+bool any_form(const OperatorHandle& op, IsSo is_so) {
   auto name = op.schema().name();
   if (name.ends_with('_')) name.pop_back();
   auto forms = overloads_of(name);
   forms.push_back(op);
-  return std::any_of(forms.begin(), forms.end(), [&](const OperatorHandle& form) {
-    return std::any_of(tags.begin(), tags.end(), [&](at::Tag tag) { return form.hasTag(tag); });
-  });
+  return std::any_of(forms.begin(), forms.end(), is_so);
+}
+
+/// True if the operator, or some form of it, since torch does not tag all of them, has one of `tags`.
+bool is_tagged(const OperatorHandle& op, std::initializer_list<at::Tag> tags) {
+  return any_form(
+      op, [&](const OperatorHandle& form) { return std::any_of(tags.begin(), tags.end(), [&](at::Tag tag) { return form.hasTag(tag); }); });
 }
 
 bool has_meta_kernel(const OperatorHandle& op) {
@@ -108,6 +113,9 @@ Plan make_plan(const OperatorHandle& op) {
   const bool is_torchs_own = schema.name().starts_with("aten::");
   const auto disagreement = disagreement_of(op.operator_name());
   plan.cpu_kernel_tells = is_torchs_own && !is_tagged(op, {at::Tag::dynamic_output_shape, at::Tag::data_dependent_output});
+  plan.resizes_midway = !plan.has_fresh_returns && any_form(op, [](const OperatorHandle& form) {
+    return disagreement_of(form.operator_name()) == Disagreement::kOut;
+  });
   // The wrapper calls the out= form.
   if (disagreement != Disagreement::kOut) plan.wrapper = structured_wrapper(schema);
   plan.only_cpu_kernel_tells = disagreement == Disagreement::kMeta || !has_meta_kernel(op);

@@ -21,6 +21,7 @@ struct Plan {
   bool only_cpu_kernel_tells = false;  ///< and no Meta kernel does
   bool changes_no_shapes = false;      ///< returns nothing of its own and has no `out=` to resize
   bool is_pointwise = false;
+  bool resizes_midway = false;  ///< gives its `out=` another size in between
   c10::OperatorHandle op;
   std::optional<c10::OperatorHandle> out_form;          ///< writes into tensors handed to it what this operator returns
   const c10::SafeKernelFunction* wrapper = nullptr;     ///< torch's own way to the out= form, which knows shapes, where there is one
