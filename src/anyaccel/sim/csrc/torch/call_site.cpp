@@ -54,7 +54,8 @@ std::string CallSite::describe() const {
   text << "Raised by " << op_ << " on " << kDeviceName << ':' << stream_->device().index() << ", stream " << stream_->id() << ". ";
   const auto lines = stack_.lines();
   if (lines.empty()) {
-    text << "The call came from a thread without Python code, such as those that run backward.\n";
+    text << "The call came from a thread without Python code, such as those that run backward"
+         << (forward_ ? ".\n" : "; under torch.autograd.detect_anomaly(check_nan=False) the forward call is named here.\n");
   } else {
     text << "The call was enqueued earlier, from (most recent call last):\n" << lines;
   }
