@@ -91,12 +91,15 @@ def hold(stream: torch.Stream | None = None) -> Iterator[None]:
 
     Raises:
         SimError: the sim is not enabled.
+        TypeError: something that is no stream.
         ValueError: a stream of another device type.
     """
     import torch
 
     extension = _need("hold")
     held = torch.accelerator.current_stream() if stream is None else stream
+    if not isinstance(held, torch.Stream):
+        raise TypeError(f"hold() needs a stream of device type {DEVICE_NAME!r} and was given {stream!r}.")
     if held.device.type != DEVICE_NAME:
         raise ValueError(f"hold() needs a stream of device type {DEVICE_NAME!r} and was given one of {held.device.type!r}.")
     extension.hold(held.device_index, held.stream_id)
@@ -208,10 +211,11 @@ def _enable(torch: Any, wanted: Config, *, asked: tuple[object, ...], late: bool
                 "none for the sim now. Call anyaccel.sim.enable() earlier, or set ANYACCEL_SIM; this process goes on without it."
             )
         torch.utils.rename_privateuse1_backend(DEVICE_NAME)
-        from anyaccel.sim import module, processes
+        from anyaccel.sim import module, modules, processes
 
         torch._register_device_module(DEVICE_NAME, module)
         processes.refuse_tensors()
+        modules.keep_parameters()
         torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
         _extension, _config = extension, wanted
         accelerator_changed()

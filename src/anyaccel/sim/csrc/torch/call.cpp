@@ -83,6 +83,7 @@ void Call::take(const c10::IValue& value, const c10::Argument& parameter) {
 void Call::take_list(const c10::IValue& value, const c10::Argument& parameter) {
   const bool optional = value.isOptionalTensorList();
   const auto members = value.toListRef();
+  TORCH_CHECK(members.size() < kMostWords, "A call can take ", kMostWords, " tensors in a list, not ", members.size(), ".");
   words_.push_back(head(optional ? kOptionalTensors : kTensors, members.size()));
   for (const auto& member : members) words_.push_back(member.isTensor() ? add(member.toTensor(), parameter, optional) : -1);
 }
@@ -92,6 +93,10 @@ void Call::take_value(c10::IValue value) {
   const auto place = words_.size();
   words_.push_back(0);
   describable_ &= describe_value(value, doubles_matter_, words_);
+  if (words_.size() - place > kMostWords) {  // nobody asks the same again
+    words_.resize(place + 1);
+    describable_ = false;
+  }
   words_[place] = head(kValue, words_.size() - place - 1);
   values_.push_back(std::move(value));
 }
@@ -116,6 +121,9 @@ std::int32_t Call::add(const at::Tensor& tensor, const c10::Argument& parameter,
 }
 
 void Call::check_devices(const c10::FunctionSchema& schema) {
+  // Nothing but the generator has brought the call here.
+  TORCH_CHECK(!generator_ || has_tensor_ || device_ >= 0 || operands_.size() == 0, "Expected a 'cpu' device type for generator but found '",
+              kDeviceName, "' (in ", schema.name(), "): the tensors are on the CPU.");
   TORCH_CHECK(!other_device_ || !has_tensor_, "Expected all tensors to be on the same device, but found at least two devices, ",
               c10::Device(c10::kPrivateUse1, device_), " and ", *other_device_, "! (in ", schema.name(), ")");
   if (device_ < 0) device_ = current_device();

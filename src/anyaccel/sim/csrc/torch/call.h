@@ -69,6 +69,7 @@ class Call : public Pooled<Call> {
   static std::int64_t head(Kind kind, std::size_t following, std::int32_t operand = -1) noexcept {
     return kind | static_cast<std::int64_t>(following) << 8 | std::int64_t{operand} << 32;
   }
+  static constexpr std::size_t kMostWords = 1 << 20;  // of one argument; a head counts 24 bits
   static Kind kind_of(std::int64_t head) noexcept { return static_cast<Kind>(head & 0xff); }
   static std::size_t following(std::int64_t head) noexcept { return static_cast<std::size_t>(head >> 8 & 0xffffff); }
   static std::int32_t operand_of(std::int64_t head) noexcept { return static_cast<std::int32_t>(head >> 32); }
@@ -91,6 +92,7 @@ class Call : public Pooled<Call> {
 
   template <class List>
   void take_list(const List& tensors, const c10::Argument& parameter) {
+    TORCH_CHECK(tensors.size() < kMostWords, "A call can take ", kMostWords, " tensors in a list, not ", tensors.size(), ".");
     words_.push_back(head(kTensors, tensors.size()));
     for (const auto& tensor : tensors) words_.push_back(add(tensor, parameter, false));
   }

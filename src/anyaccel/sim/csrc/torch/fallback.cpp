@@ -216,6 +216,18 @@ void finish(const Plan& plan, Stack& stack, Values results) {
   for (auto& value : returns) stack.push_back(std::move(value));
 }
 
+/// True for an operator in place on a tensor that has several elements at one address, which torch's wrapper lets pass.
+bool writes_over_itself(const Plan& plan, const Call& call) {
+  const auto& arguments = plan.op.schema().arguments();
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!is_written(arguments[i])) continue;
+    for (const auto operand : call.operands_of(i)) {
+      if (operand >= 0 && call.operands().overlaps_itself(operand)) return true;
+    }
+  }
+  return false;
+}
+
 /// While a structured wrapper runs on this thread: which call of an `out=` form is to come from it, and whether it did.
 class Wrapped {
  public:
@@ -278,7 +290,7 @@ Values enqueue_known(const Plan& plan, std::unique_ptr<Call> call, const Outcome
 Values run_unknown(const Plan& plan, std::unique_ptr<Call> call, const Stack& stack) {
   auto& stream = current_stream(call->device());
   if (plan.returns_tensors) {
-    const Question question(plan.op, *call);
+    const Question question(plan, *call);
     const auto known = recall(question);
     const auto outcome = known ? *known : ask(plan, *call);
     if (!known) remember(question, outcome);
@@ -304,7 +316,7 @@ bool start(const Plan& plan, std::unique_ptr<Call>& call, Values& results) {
     return true;
   }
   if (!plan.returns_tensors) return false;
-  const auto known = recall(Question(plan.op, *call));
+  const auto known = recall(Question(plan, *call));
   if (!known || !*known || !(*known)->resized.empty()) return false;
   results = enqueue_known(plan, std::move(call), **known);
   return true;
@@ -321,8 +333,9 @@ void fallback(const OperatorHandle& op, Stack* stack) {
   Values results;
   if (!start(plan, call, results)) {
     if (plan.wrapper) {
-      const Question question(op, *call);
-      if (!recall(question) && !may_refuse_values(plan, *call)) return run_wrapper(plan, question, *stack);
+      const Question question(plan, *call);
+      if (!recall(question) && !writes_over_itself(plan, *call) && !may_refuse_values(plan, *call))
+        return run_wrapper(plan, question, *stack);
     }
     results = run_unknown(plan, std::move(call), *stack);
   }

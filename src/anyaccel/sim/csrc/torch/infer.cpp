@@ -138,6 +138,7 @@ template <class Kernel>
 Answer unless_refused(Kernel kernel) {
   Silence silence;
   const c10::WarningUtils::WarningHandlerGuard guard(&silence);
+  const c10::WarningUtils::WarnAlways also_what_is_said_once;  // or the run would have nothing left to say
   try {
     return std::make_shared<const Outcome>(kernel());
   } catch (const std::exception&) {
@@ -202,9 +203,11 @@ constexpr double kBearableGrowth = kBearableBytes / 32;
 
 }  // namespace
 
-Question::Question(const c10::OperatorHandle& op, const Call& call) {
-  key.append({reinterpret_cast<std::int64_t>(&op.schema()), static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
-                                                                std::int64_t{at::globalContext().deterministicAlgorithms()} << 8});
+Question::Question(const Plan& plan, const Call& call) {
+  const auto& context = at::globalContext();
+  key.append({plan.number, static_cast<std::int64_t>(c10::typeMetaToScalarType(at::get_default_dtype())) |
+                               std::int64_t{context.deterministicAlgorithms()} << 8 |
+                               std::int64_t{context.deterministicAlgorithmsWarnOnly()} << 9});
   call.describe(key);
   rememberable = call.describable();
 }
@@ -230,7 +233,7 @@ Answer ask(const Plan& plan, const Call& call) {
     return answer && static_cast<double>(elements_of(*answer)) <= kSmallBytes / 8 ? ask_cpu(plan.op, call) : answer;
   }
   const auto factor = growth(call);
-  const auto bytes = factor * static_cast<double>(1 + stand_in_bytes(call.operands()));
+  const auto bytes = factor * (1 + work_on(call.operands(), plan.is_pointwise));
   if (bytes <= kSmallBytes) return ask_cpu(plan.op, call);
   if (plan.only_cpu_kernel_tells) return plan.changes_no_shapes ? std::make_shared<const Outcome>() : ask_cpu(plan.op, call);
   const bool shrinks = (plan.is_pointwise || call.operands().size() == 1) && (plan.changes_no_shapes || factor <= kBearableGrowth);
@@ -240,7 +243,7 @@ Answer ask(const Plan& plan, const Call& call) {
 
 bool may_refuse_values(const Plan& plan, const Call& call) {
   Question kind;
-  kind.key.append({reinterpret_cast<std::int64_t>(&plan.op.schema()), -1});  // no question about one call begins like this
+  kind.key.append({plan.number, -1});  // no question about one call begins like this
   call.describe_kind(kind.key);
   kind.rememberable = call.describable();
   if (const auto known = recall(kind)) return !*known;

@@ -37,7 +37,7 @@ using Answer = std::shared_ptr<const Outcome>;
 /// What an outcome depends on: the operator, the call, and the settings of torch that its kernels read.
 struct Question {
   Question() = default;
-  Question(const c10::OperatorHandle& op, const Call& call);
+  Question(const Plan& plan, const Call& call);
 
   Words key;
   bool rememberable = false;

@@ -83,6 +83,9 @@ bool caught_interrupt() {
   } catch (const python_error& error) {
     WithGil gil;
     return PyErr_GivenExceptionMatches(error.type, PyExc_Exception) == 0;
+  } catch (const pybind11::error_already_set& error) {
+    WithGil gil;
+    return !error.matches(PyExc_Exception);
   } catch (...) {
     return false;
   }

@@ -74,6 +74,14 @@ c10::IntArrayRef Operands::strides(std::int32_t index) const noexcept {
   return {words_.data() + starts_[index] + 1 + dimensions, dimensions};
 }
 
+bool Operands::overlaps_itself(std::int32_t index) const noexcept {
+  const auto its_sizes = sizes(index), its_strides = strides(index);
+  for (std::size_t i = 0; i < its_sizes.size(); ++i) {
+    if (its_sizes[i] > 1 && its_strides[i] == 0) return true;
+  }
+  return false;
+}
+
 bool Operands::is_conjugate(std::int32_t index) const noexcept { return (words_[starts_[index]] & kConjugate) != 0; }
 
 bool Operands::is_negative(std::int32_t index) const noexcept { return (words_[starts_[index]] & kNegative) != 0; }

@@ -46,6 +46,9 @@ class Operands : public Pooled<Operands> {
   c10::IntArrayRef sizes(std::int32_t index) const noexcept;
   Operand at(std::int32_t index) const;
 
+  /// True if a dimension of several elements has one address.
+  bool overlaps_itself(std::int32_t index) const noexcept;
+
   bool is_conjugate(std::int32_t index) const noexcept;
   bool is_negative(std::int32_t index) const noexcept;
 

@@ -1,8 +1,10 @@
 #include "torch/plan.h"
 
 #include <algorithm>
+#include <atomic>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -89,7 +91,8 @@ std::int8_t handed_back(const c10::FunctionSchema& schema, const c10::Argument& 
 
 Plan make_plan(const OperatorHandle& op) {
   const auto& schema = op.schema();
-  Plan plan{.name = schema.name(), .op = op};
+  static std::atomic<std::int64_t> count{0};
+  Plan plan{.number = ++count, .name = schema.name(), .op = op};
   bool only_single_tensors = true;
   for (const auto& result : schema.returns()) {
     plan.returned_arguments.push_back(handed_back(schema, result));
@@ -124,19 +127,49 @@ Plan make_plan(const OperatorHandle& op) {
   return plan;
 }
 
+/// The plans of the operators that there are. An operator of a library that goes takes its plan off the list, since the next one may
+/// come to lie at the same address; the plan itself stays, for tasks that are pending.
+class Plans : public c10::OpRegistrationListener {
+ public:
+  static Plans& get() {
+    static auto* const plans = [] {
+      auto listener = std::make_unique<Plans>();
+      auto* const all = listener.get();
+      static auto* const registration =
+          new c10::RegistrationHandleRAII(c10::Dispatcher::singleton().addRegistrationListener(std::move(listener)));
+      (void)registration;  // leaked, as operators outlive the statics
+      return all;
+    }();
+    return *plans;
+  }
+
+  const Plan& of(const OperatorHandle& op) {
+    const auto* const schema = &op.schema();
+    {
+      const std::shared_lock lock(mutex_);
+      if (const auto place = plans_.find(schema); place != plans_.end()) return *place->second;
+    }
+    auto plan = make_plan(op);
+    const std::unique_lock lock(mutex_);
+    const auto [place, is_new] = plans_.emplace(schema, nullptr);
+    if (is_new) place->second = new Plan(std::move(plan));
+    return *place->second;
+  }
+
+  void onOperatorRegistered(const OperatorHandle&) override {}
+
+  void onOperatorDeregistered(const OperatorHandle& op) override {
+    const std::unique_lock lock(mutex_);
+    plans_.erase(&op.schema());
+  }
+
+ private:
+  std::shared_mutex mutex_;
+  std::unordered_map<const c10::FunctionSchema*, const Plan*> plans_;
+};
+
 }  // namespace
 
-const Plan& plan_of(const OperatorHandle& op) {
-  static std::shared_mutex mutex;
-  static auto* const plans = new std::unordered_map<const c10::FunctionSchema*, Plan>;
-  const auto* key = &op.schema();
-  {
-    const std::shared_lock lock(mutex);
-    if (const auto place = plans->find(key); place != plans->end()) return place->second;
-  }
-  auto plan = make_plan(op);
-  const std::unique_lock lock(mutex);
-  return plans->emplace(key, std::move(plan)).first->second;  // references into an unordered_map stay good
-}
+const Plan& plan_of(const OperatorHandle& op) { return Plans::get().of(op); }
 
 }  // namespace anyaccel::sim

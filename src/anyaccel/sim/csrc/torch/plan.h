@@ -11,6 +11,7 @@ namespace anyaccel::sim {
 
 /// What an operator's schema says about how it runs; worked out once per operator.
 struct Plan {
+  std::int64_t number;             ///< no other operator of this process has it, also none that is gone
   std::string name;                ///< lives as long as the process: tasks and figures refer to it
   bool has_fresh_returns = false;  ///< some return is no argument handed back
   bool returns_tensors = true;     ///< and every one of them is a tensor or a list of them

@@ -41,13 +41,17 @@ class Unused {
   void add(PyCodeObject* object) {
     const std::lock_guard lock(mutex_);
     objects_.push_back(object);
+    some_.store(true, std::memory_order_release);
   }
+
+  bool some() const noexcept { return some_.load(std::memory_order_acquire); }
 
   void let_go() {
     std::vector<PyCodeObject*> objects;
     {
       const std::lock_guard lock(mutex_);
       objects.swap(objects_);
+      some_.store(false, std::memory_order_relaxed);
     }
     for (auto* object : objects) Py_DECREF(object);
   }
@@ -58,6 +62,7 @@ class Unused {
   }
 
  private:
+  std::atomic<bool> some_{false};
   std::mutex mutex_;
   std::vector<PyCodeObject*> objects_;
 };
@@ -143,6 +148,8 @@ namespace {
 /// What a thread knows from the stacks that it took before.
 class Taken {
  public:
+  Taken() { Pool<sizeof(PythonStack::Frame)>::outlive(); }
+
   ~Taken() {
     for (auto* frame : frames_) PythonStack::Frame::release(frame);
     forget_codes();
@@ -150,6 +157,11 @@ class Taken {
 
   /// The innermost frame of a stack, which has a reference for the caller; null if there is none.
   PythonStack::Frame* take(PyThreadState* thread) {
+    // First, since it may run code that takes stacks as well.
+    if (Unused::get().some()) {
+      const WithGil gil;
+      Unused::get().let_go();
+    }
     positions_.clear();
     walk(thread, positions_);
     std::size_t common = 0;
@@ -183,7 +195,6 @@ class Taken {
     {
       const WithGil gil;
       Py_INCREF(object);
-      Unused::get().let_go();
     }
     return codes_.emplace(object, new Code{object}).first->second;
   }

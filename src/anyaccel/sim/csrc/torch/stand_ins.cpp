@@ -95,12 +95,24 @@ Tensors shrunk_stand_ins(const Operands& operands, StandIn values, c10::DeviceTy
   return tensors;
 }
 
-std::int64_t stand_in_bytes(const Operands& operands) {
-  std::int64_t bytes = 0;
-  for (std::int32_t index = 0; index < static_cast<std::int32_t>(operands.size()); ++index) {
-    if (!operands.is_host(index)) bytes += static_cast<std::int64_t>(bytes_of(operands.at(index)));
+double work_on(const Operands& operands, bool broadcasts) {
+  double bytes = 0;
+  c10::DimVector largest;  // size by dimension, the last one first
+  for (const auto& operand : all(operands)) {
+    double elements = 1;
+    const auto& sizes = operand.layout.sizes;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const auto size = sizes[sizes.size() - 1 - i];
+      elements *= static_cast<double>(size);
+      if (i == largest.size()) largest.push_back(1);
+      largest[i] = std::max(largest[i], size);
+    }
+    bytes += elements * static_cast<double>(c10::elementSize(operand.layout.dtype));
   }
-  return bytes;
+  if (!broadcasts) return bytes;
+  double elements = 1;
+  for (const auto size : largest) elements *= static_cast<double>(size);
+  return std::max(bytes, elements * sizeof(double));
 }
 
 }  // namespace anyaccel::sim

@@ -18,7 +18,8 @@ Tensors stand_ins(const Operands& operands, StandIn values);
 /// The same, with each dimension cut to a few elements, so that it costs nothing: equal sizes stay equal. On the CPU or on Meta.
 Tensors shrunk_stand_ins(const Operands& operands, StandIn values, c10::DeviceType device);
 
-/// The bytes that stand_ins() takes.
-std::int64_t stand_in_bytes(const Operands& operands);
+/// How many bytes a kernel works through that is given stand_ins(): those of all elements, however few are in memory, and where it
+/// broadcasts those of the result.
+double work_on(const Operands& operands, bool broadcasts);
 
 }  // namespace anyaccel::sim
