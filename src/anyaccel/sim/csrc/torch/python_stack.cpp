@@ -19,6 +19,7 @@
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "torch/interpreter.h"
@@ -122,10 +123,10 @@ struct PythonStack::Frame : Pooled<PythonStack::Frame> {
   Frame(Code* its_code, int its_instruction, Frame* its_caller) noexcept
       : code(its_code), instruction(its_instruction), caller(its_caller) {
     code->references.fetch_add(1, std::memory_order_relaxed);
-    if (caller) caller->add_reference();
+    if (caller) caller->add_references(1);
   }
 
-  void add_reference() noexcept { references.fetch_add(1, std::memory_order_relaxed); }
+  void add_references(int count) noexcept { references.fetch_add(count, std::memory_order_relaxed); }
 
   /// Ends this frame if nobody refers to it any more, and then what it referred to.
   static void release(Frame* frame) noexcept {
@@ -151,6 +152,7 @@ class Taken {
   Taken() { Pool<sizeof(PythonStack::Frame)>::outlive(); }
 
   ~Taken() {
+    settle();
     for (auto* frame : frames_) PythonStack::Frame::release(frame);
     forget_codes();
   }
@@ -168,6 +170,8 @@ class Taken {
     while (common < std::min(frames_.size(), positions_.size()) && same(*frames_[common], positions_[positions_.size() - 1 - common])) {
       ++common;
     }
+    if (common == frames_.size() && common == positions_.size()) return again();
+    settle();
     while (frames_.size() > common) {
       PythonStack::Frame::release(frames_.back());
       frames_.pop_back();
@@ -178,12 +182,30 @@ class Taken {
       frames_.push_back(new PythonStack::Frame(code(position.code), position.instruction, caller));
     }
     if (frames_.empty()) return nullptr;
-    frames_.back()->add_reference();
+    frames_.back()->add_references(1);
     return frames_.back();
   }
 
  private:
   static constexpr std::size_t kMostCodes = 4096;
+  static constexpr int kAdvance = 256;
+
+  /// The last stack once more. Workers drop its references all the time: those of a loop are taken in advance, by the hundred, so that
+  /// the counter need not travel between the threads at each call.
+  PythonStack::Frame* again() {
+    if (frames_.empty()) return nullptr;
+    if (advance_ == 0) {
+      frames_.back()->add_references(kAdvance);
+      advance_ = kAdvance;
+    }
+    --advance_;
+    return frames_.back();
+  }
+
+  /// Gives back what was taken in advance and not used.
+  void settle() noexcept {
+    if (advance_ != 0) frames_.back()->add_references(-std::exchange(advance_, 0));
+  }
 
   static bool same(const PythonStack::Frame& frame, const Position& position) noexcept {
     return frame.code->object == position.code && frame.instruction == position.instruction;
@@ -206,6 +228,7 @@ class Taken {
 
   std::vector<Position> positions_;
   std::vector<PythonStack::Frame*> frames_;  ///< of the last stack, outermost first
+  int advance_ = 0;                          ///< references to the last of them
   std::unordered_map<PyCodeObject*, Code*> codes_;
 };
 
@@ -225,7 +248,7 @@ PythonStack PythonStack::here() {
 }
 
 PythonStack::PythonStack(const PythonStack& other) noexcept : innermost_(other.innermost_) {
-  if (innermost_) innermost_->add_reference();
+  if (innermost_) innermost_->add_references(1);
 }
 
 PythonStack& PythonStack::operator=(PythonStack other) noexcept {
