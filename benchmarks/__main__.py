@@ -1,4 +1,4 @@
-"""`python -m benchmarks [GROUP…] [--record]` prints the table; --record also writes it to benchmarks/RESULTS.md."""
+"""`python -m benchmarks [GROUP…] [--record]` prints the table; --record also writes it to benchmarks/RESULTS.md, above the notes there."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from benchmarks.compare import Result
 
 GROUPS = ("tiny", "shapes", "training", "streams", "allocation", "copies", "memory", "api", "imports")
 RESULTS = Path(__file__).parent / "RESULTS.md"
+NOTES = "\n## Notes\n"  # what follows is written by hand, and stays
 HEAD = ("group", "what", "against", "its", "ours", "ratio", "goal", "quartiles")
 
 
@@ -47,12 +48,13 @@ def machine() -> str:
 def record(results: list[Result], command: str) -> None:
     rows = [HEAD, ("---",) * len(HEAD), *map(cells, results)]
     table = "\n".join("| " + " | ".join(row) + " |" for row in rows)
+    _, marker, notes = RESULTS.read_text().partition(NOTES) if RESULTS.exists() else ("", "", "")
     RESULTS.write_text(
         "# Results\n\n"
         f"`{command}` on {machine()}; torch {torch.__version__}, Python {platform.python_version()}.\n\n"
         "In each line yardstick and subject took turns. Figures are medians, times are per call; the ratio is ours over its, the median\n"
         "of the rounds, and the quartiles say how far the rounds spread. Below 1 we are better; a goal is the largest ratio we want.\n\n"
-        f"{table}\n"
+        f"{table}\n{marker}{notes}"
     )
 
 
