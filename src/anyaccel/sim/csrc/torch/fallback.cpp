@@ -1,13 +1,9 @@
 // The operators that no file of their own writes out: each runs as its CPU kernel, on the current stream, over the device's memory.
 #include "torch/fallback.h"
 
-#include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/native/Resize.h>
 #include <torch/library.h>
 
-#include <exception>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -18,9 +14,11 @@
 #include "torch/infer.h"
 #include "torch/kernel_scope.h"
 #include "torch/plan.h"
+#include "torch/returns.h"
 #include "torch/run.h"
 #include "torch/runtime.h"
 #include "torch/tensors.h"
+#include "torch/waiting.h"
 
 namespace anyaccel::sim {
 namespace {
@@ -52,28 +50,6 @@ bool all_defined(const Outcome& outcome) {
     }
   }
   return true;
-}
-
-/// Calls `visit` with each tensor of `values`, lists taken apart.
-template <class Visit>
-void each_tensor(const Values& values, Visit visit) {
-  for (const auto& value : values) {
-    if (value.isTensor()) {
-      visit(value.toTensor());
-    } else if (value.isTensorList()) {
-      for (const c10::IValue& member : value.toListRef()) visit(member.toTensor());
-    }
-  }
-}
-
-/// The returns at the end of a finished stack that are no argument handed back.
-Values fresh_returns(const Plan& plan, const Stack& stack) {
-  Values results;
-  const auto first = stack.size() - plan.returned_arguments.size();
-  for (std::size_t i = 0; i < plan.returned_arguments.size(); ++i) {
-    if (plan.returned_arguments[i] < 0) results.push_back(stack[first + i]);
-  }
-  return results;
 }
 
 /// Copies what the functional form returned, on the CPU, to where it was promised.
@@ -108,84 +84,6 @@ void enqueue_functional(const Plan& plan, driver::Stream& stream, std::unique_pt
     const auto stack = run_on_cpu(plan, plan.op, *call);
     deliver(fresh_returns(plan, stack), promised->on_cpu(), plan.name);
   });
-}
-
-/// True if writing to the tensor at `place` changes another argument, or itself: the kernel is to see that, and to refuse it.
-bool overlaps(std::size_t place, const Stack& arguments) {
-  const auto& output = arguments[place].toTensor();
-  if (at::has_internal_overlap(output) == at::MemOverlap::Yes) return true;
-  bool found = false;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (i == place) continue;
-    each_tensor({arguments[i]}, [&](const at::Tensor& other) { found |= other.defined() && other.is_alias_of(output); });
-  }
-  return found;
-}
-
-/// Tensors on the host that take the place of a call's `out=` arguments, whose shapes only the kernel knows: those it may resize.
-std::vector<std::pair<std::size_t, at::Tensor>> stand_in_for_outputs(const c10::FunctionSchema& schema, Stack& arguments) {
-  std::vector<std::pair<std::size_t, at::Tensor>> outputs;
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    const auto& argument = schema.arguments()[i];
-    if (!argument.kwarg_only() || !is_written(argument) || !arguments[i].isTensor()) continue;
-    if (overlaps(i, arguments)) continue;
-    outputs.emplace_back(i, arguments[i].toTensor().clone());
-    arguments[i] = outputs.back().second;
-  }
-  return outputs;
-}
-
-/// Resizes an `out=` argument, with torch's warning, to what the kernel makes of it.
-void resize_output(const at::Tensor& output, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
-  if (!at::native::resize_output(output, sizes)) return;
-  const auto needed = at::detail::computeStorageNbytes(sizes, strides, output.itemsize(), output.storage_offset());
-  // A kernel may leave a part of something larger; here it stands alone.
-  if (needed <= output.storage().nbytes()) output.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
-}
-
-/// Runs the operator in its turn on the stream while the host waits: its results, or its error, belong to the call.
-Values run_and_wait(const Plan& plan, driver::Stream& stream, std::unique_ptr<Call> call, const Stack& stack) {
-  struct Answer {
-    Values results;
-    std::vector<std::pair<std::size_t, at::Tensor>> outputs;
-    std::exception_ptr error;
-  };
-  const auto& schema = plan.op.schema();
-  const auto device = call->device();
-  const auto answer = std::make_shared<Answer>();
-  const auto copies = call->freeze();
-  enqueue(stream, plan.name.c_str(), [&plan, call = std::move(call), answer] {
-    try {
-      const KernelScope scope;
-      auto arguments = call->stack(call->operands().on_cpu(), c10::kCPU);
-      answer->outputs = stand_in_for_outputs(plan.op.schema(), arguments);
-      plan.op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
-      answer->results = fresh_returns(plan, arguments);
-    } catch (...) {
-      answer->error = std::current_exception();
-    }
-  });
-  host_wait(plan.name.c_str(), [&] { stream.synchronize(); });
-  if (answer->error) std::rethrow_exception(answer->error);
-  const auto first = stack.size() - schema.arguments().size();
-  for (const auto& [place, output] : answer->outputs) {
-    const auto& target = stack[first + place].toTensor();
-    resize_output(target, output.sizes(), output.strides());
-    target.copy_(output, /*non_blocking=*/true);
-  }
-  const auto to_device = [&](const at::Tensor& tensor) {
-    return tensor.defined() ? tensor.to(c10::Device(c10::kPrivateUse1, device), /*non_blocking=*/true) : tensor;
-  };
-  for (auto& result : answer->results) {
-    if (result.isTensor()) {
-      result = to_device(result.toTensor());
-    } else if (result.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const c10::IValue& member : result.toListRef()) list.push_back(to_device(member.toTensor()));
-      result = std::move(list);
-    }
-  }
-  return std::move(answer->results);
 }
 
 /// Resizes the written arguments on the host, as the outcome says, before the task takes their addresses.

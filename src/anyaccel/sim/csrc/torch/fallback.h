@@ -3,16 +3,14 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
-#include <c10/util/SmallVector.h>
 
 #include <memory>
 
 #include "torch/call.h"
 #include "torch/plan.h"
+#include "torch/returns.h"
 
 namespace anyaccel::sim {
-
-using Values = c10::SmallVector<c10::IValue, 3>;
 
 /// Runs any operator that has a CPU kernel, as that kernel, on the current stream of its tensors' device.
 void fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);

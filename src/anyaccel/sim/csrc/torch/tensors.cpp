@@ -108,6 +108,13 @@ at::Tensor make_tensor(const Layout& layout, c10::DeviceIndex device) {
   return fresh(at::detail::empty_strided_generic(layout.sizes, layout.strides, c10::GetAllocator(c10::kPrivateUse1), kKeys, layout.dtype));
 }
 
+void resize_output(const at::Tensor& output, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  if (!at::native::resize_output(output, sizes)) return;
+  const auto needed = at::detail::computeStorageNbytes(sizes, strides, output.itemsize(), output.storage_offset());
+  // A kernel may leave a part of something larger; here it stands alone.
+  if (needed <= output.storage().nbytes()) output.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+}
+
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_memory_format));
   m.impl("empty_strided", TORCH_FN(empty_strided));
